@@ -3,7 +3,8 @@
  * kubeconfig for the simulated cluster.
  */
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { randomUUID } from 'node:crypto';
+import { rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -32,10 +33,10 @@ const stopGraceMs = 2000;
 export class Routers {
   readonly #options: RoutersOptions;
   readonly group: ProcessGroup;
-  /** Each holds a kubeconfig until its router has read it. */
-  readonly #folders = new Map<string, string>();
-  readonly #removeFolders = () => {
-    for (const name of this.#folders.keys()) this.#removeFolder(name);
+  /** Of the kubeconfig of each router, which only this user can read, until the router has read it. */
+  readonly #filePrefix = join(tmpdir(), `smart-router-demo-${randomUUID()}`);
+  readonly #removeFiles = () => {
+    for (const { name } of this.group.all) rmSync(this.#kubeconfig(name), { force: true });
   };
   readonly #endpoints = new Map<string, Endpoint>();
   readonly #recordsPids = new Map<string, number>();
@@ -44,7 +45,7 @@ export class Routers {
 
   constructor(options: RoutersOptions) {
     this.#options = options;
-    process.on('exit', this.#removeFolders);
+    process.on('exit', this.#removeFiles);
     this.group = new ProcessGroup({
       ...options,
       spawn: (router) => this.#spawn(router),
@@ -67,16 +68,21 @@ export class Routers {
 
   async close(): Promise<void> {
     await this.group.close(stopGraceMs);
-    this.#removeFolders();
-    process.off('exit', this.#removeFolders);
+    this.#removeFiles();
+    process.off('exit', this.#removeFiles);
   }
 
   #spawn({ name, instance }: ManagedProcess) {
     const { env, envFor, kubeconfigFor } = this.#options;
-    const folder = folderWith('kubeconfig', kubeconfigFor(name));
-    this.#folders.set(name, folder);
-    const kubeconfig = join(folder, 'kubeconfig');
-    const own = { POD_NAME: name, KUBECONFIG: kubeconfig, HTTP_HOST: '127.0.0.1', HTTP_PORT: '0' };
+    const KUBECONFIG = this.#kubeconfig(name);
+    try {
+      writeFileSync(KUBECONFIG, kubeconfigFor(name), { mode: 0o600 });
+    } catch (error) {
+      throw new ConfigError([
+        `cannot write to ${tmpdir()}: ${messageOf(error)}; free some space, or set TMPDIR to another folder`,
+      ]);
+    }
+    const own = { POD_NAME: name, KUBECONFIG, HTTP_HOST: '127.0.0.1', HTTP_PORT: '0' };
     return spawn(process.execPath, ['--no-warnings', '--import', parentWatch, binary, 'serve'], {
       env: { ...env, ...envFor(instance), ...own },
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
@@ -88,7 +94,7 @@ export class Routers {
     if (msg !== 'smart-router is listening' || url === undefined) return;
     const { hostname, port } = new URL(url);
     this.#endpoints.set(router.name, { host: hostname, port: Number(port) });
-    this.#removeFolder(router.name);
+    rmSync(this.#kubeconfig(router.name), { force: true });
     this.group.markUp(router);
   }
 
@@ -98,28 +104,10 @@ export class Routers {
       this.failure = `${name} exited with code ${exit.code}: ${exit.lastError ?? 'no error message'}`;
     this.#endpoints.delete(name);
     this.#recordsPids.delete(name);
-    this.#removeFolder(name);
     this.#options.onExit(router, exit);
   }
 
-  #removeFolder(name: string): void {
-    const folder = this.#folders.get(name);
-    this.#folders.delete(name);
-    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
-  }
-}
-
-/** A new folder with one file that only this user can read. */
-function folderWith(name: string, content: string): string {
-  let folder: string | undefined;
-  try {
-    folder = mkdtempSync(join(tmpdir(), 'smart-router-demo-'));
-    writeFileSync(join(folder, name), content, { mode: 0o600 });
-    return folder;
-  } catch (error) {
-    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
-    throw new ConfigError([
-      `cannot write to ${tmpdir()}: ${messageOf(error)}; free some space, or set TMPDIR to another folder`,
-    ]);
+  #kubeconfig(name: string): string {
+    return `${this.#filePrefix}-${name}`;
   }
 }
