@@ -1,5 +1,5 @@
 /** Times, counts and leases as text. `nowMs` is the router's clock if known, so that a wrong local clock does no harm. */
-import { type Cell, table } from '../terminal/table.js';
+import { type Cell, type Column, tableOf } from '../terminal/table.js';
 import type { Colour, Paint } from '../terminal/text.js';
 import type { Outcome } from './cli.js';
 
@@ -40,8 +40,7 @@ interface List<T> {
   noun: string;
   /** Printed without entries. */
   empty: string;
-  columns: readonly string[];
-  cellsOf(item: T): Cell[];
+  columns: readonly Column<T>[];
 }
 
 /** The first `limit` entries as a table with their number, and as the document's field `name`. */
@@ -50,13 +49,13 @@ export function listOutcome<T>(
   all: readonly T[],
   limit: number | undefined,
   paint: Paint,
-  { noun, empty, columns, cellsOf }: List<T>,
+  { noun, empty, columns }: List<T>,
 ): Outcome {
   const shown = all.slice(0, limit);
   const total = shownOf(shown.length, all.length, noun);
   return {
     document: { [name]: shown, total: all.length },
-    text: shown.length === 0 ? `${empty}\n` : `${table(columns, shown.map(cellsOf), paint)}\n${total}\n`,
+    text: shown.length === 0 ? `${empty}\n` : `${tableOf(shown, columns, paint)}\n${total}\n`,
   };
 }
 

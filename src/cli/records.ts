@@ -2,7 +2,7 @@
  * Shared parts of the commands on records. They use the database directly, because after an accident it may be all that
  * an operator can reach. Commands that only read ask a router if no database is named.
  */
-import { type Cell, table } from '../terminal/table.js';
+import { type Cell, type Column, tableOf } from '../terminal/table.js';
 import type { Colour, Paint } from '../terminal/text.js';
 import {
   type GivenRouter,
@@ -106,51 +106,36 @@ export function stuckColour(stuck: number): Colour | undefined {
 export const spanOf = (seconds: number | null) => (seconds === null ? '-' : span(seconds * 1000));
 
 export function showWorkflows(found: readonly RecordNumbers[], paint: Paint): string {
-  const rows = found.map((one): Cell[] => [
-    one.name,
-    one.queued,
-    one.processing,
-    { text: String(one.stuck), colour: stuckColour(one.stuck) },
-    { text: String(one.held), colour: one.held > 0 ? 'yellow' : undefined },
-    { text: String(one.failed), colour: one.failed > 0 ? 'yellow' : undefined },
-    spanOf(one.oldest_queued_seconds),
-    spanOf(one.oldest_stuck_seconds),
-  ]);
-  const counts = ['>QUEUED', '>PROCESSING', '>STUCK', '>HELD', '>FAILED', '>OLDEST QUEUED', '>OLDEST STUCK'];
-  const addColumns = (heads: readonly string[], cells: (one: RecordNumbers) => Cell[]) => {
-    counts.push(...heads);
-    for (const [i, one] of found.entries()) rows[i]?.push(...cells(one));
-  };
-  if (found.some((one) => one.waiting_for_retry !== null))
-    addColumns(['>WAIT FOR RETRY', '>NEXT RETRY'], (one) => [
-      one.waiting_for_retry ?? '-',
-      spanOf(one.next_retry_seconds),
-    ]);
-  if (found.some((one) => one.keys_at_limit !== null))
-    addColumns(['>KEYS AT LIMIT'], (one) => [one.keys_at_limit ?? '-']);
-  return table(['WORKFLOW', ...counts], rows, paint);
+  const yellow = (number: number): Cell => ({
+    text: String(number),
+    colour: number > 0 ? 'yellow' : undefined,
+  });
+  const hasRetry = found.some((one) => one.waiting_for_retry !== null);
+  const columns: Column<RecordNumbers>[] = [
+    ['WORKFLOW', (one) => one.name],
+    ['>QUEUED', (one) => one.queued],
+    ['>PROCESSING', (one) => one.processing],
+    ['>STUCK', (one) => ({ text: String(one.stuck), colour: stuckColour(one.stuck) })],
+    ['>HELD', (one) => yellow(one.held)],
+    ['>FAILED', (one) => yellow(one.failed)],
+    ['>OLDEST QUEUED', (one) => spanOf(one.oldest_queued_seconds)],
+    ['>OLDEST STUCK', (one) => spanOf(one.oldest_stuck_seconds)],
+    ['>WAIT FOR RETRY', (one) => one.waiting_for_retry ?? '-', hasRetry],
+    ['>NEXT RETRY', (one) => spanOf(one.next_retry_seconds), hasRetry],
+    ['>KEYS AT LIMIT', (one) => one.keys_at_limit ?? '-', found.some((one) => one.keys_at_limit !== null)],
+  ];
+  return tableOf(found, columns, paint);
 }
 
-const outcomes: Readonly<Record<string, string | undefined>> = {
-  requeued: 'queued',
-  failed: 'failed',
-  held: 'held',
-  skipped: 'skipped',
-};
-
 export function recordTable(records: readonly RecordDocument[], paint: Paint): string {
-  const columns = ['RECORD', '>STUCK FOR', 'WHY', 'BECOMES', '>RESETS', 'WORKER', 'LAST NOTE'];
-  const rows = records.map((record): Cell[] => [
-    record.id,
-    spanOf(record.stuck_seconds),
-    record.reason.replaceAll('_', ' '),
-    {
-      text: outcomes[record.outcome] ?? record.outcome,
-      colour: record.outcome === 'requeued' ? undefined : 'yellow',
-    },
-    record.resets,
-    record.worker ?? '-',
-    record.trace ?? '-',
-  ]);
-  return table(columns, rows, paint);
+  const columns: Column<RecordDocument>[] = [
+    ['RECORD', (record) => record.id],
+    ['>STUCK FOR', (record) => spanOf(record.stuck_seconds)],
+    ['WHY', (record) => record.reason.replaceAll('_', ' ')],
+    ['BECOMES', ({ outcome }) => (outcome === 'requeued' ? 'queued' : { text: outcome, colour: 'yellow' })],
+    ['>RESETS', (record) => record.resets],
+    ['WORKER', (record) => record.worker ?? '-'],
+    ['LAST NOTE', (record) => record.trace ?? '-'],
+  ];
+  return tableOf(records, columns, paint);
 }

@@ -31,7 +31,7 @@ describe('tables', () => {
 
   it('a very long cell does not widen its column for other rows', () => {
     const text = table(
-      [{ head: 'A' }, { head: 'B' }],
+      ['A', 'B'],
       [
         ['x'.repeat(200), 'y'],
         ['short', 'y'],

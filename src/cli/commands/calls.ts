@@ -60,14 +60,13 @@ async function listCalls({ api, options, paint }: GivenRouter<Options>): Promise
   return listOutcome('calls', body, limit, paint, {
     noun: 'call',
     empty: 'no live calls',
-    columns: ['CALL', 'POD', 'POOL', 'MERCHANT', '>AGE', 'LEASE'],
-    cellsOf: (call) => [
-      call.call_sid,
-      call.pod_name,
-      call.source_pool,
-      call.merchant_id || '-',
-      age(call.allocated_at, nowMs),
-      leaseCell(call.lease_expires_at, nowMs),
+    columns: [
+      ['CALL', (call) => call.call_sid],
+      ['POD', (call) => call.pod_name],
+      ['POOL', (call) => call.source_pool],
+      ['MERCHANT', (call) => call.merchant_id || '-'],
+      ['>AGE', (call) => age(call.allocated_at, nowMs)],
+      ['LEASE', (call) => leaseCell(call.lease_expires_at, nowMs)],
     ],
   });
 }
@@ -83,14 +82,13 @@ async function listWaiting({ api, options, paint }: GivenRouter<Options>): Promi
   return listOutcome('waiting', body, options.limit, paint, {
     noun: 'call',
     empty: 'no calls wait',
-    columns: ['CALL', 'MERCHANT', '>POSITION', '>WAITS', 'UNTIL', 'REASON'],
-    cellsOf: (call) => [
-      call.call_sid,
-      call.merchant_id || '-',
-      call.position,
-      age(call.waiting_since, nowMs),
-      countdown(call.wait_expires_at, nowMs),
-      reasons[call.reason] ?? call.reason,
+    columns: [
+      ['CALL', (call) => call.call_sid],
+      ['MERCHANT', (call) => call.merchant_id || '-'],
+      ['>POSITION', (call) => call.position],
+      ['>WAITS', (call) => age(call.waiting_since, nowMs)],
+      ['UNTIL', (call) => countdown(call.wait_expires_at, nowMs)],
+      ['REASON', (call) => reasons[call.reason] ?? call.reason],
     ],
   });
 }

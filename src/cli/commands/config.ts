@@ -5,8 +5,7 @@ import { ConfigError } from '../../errors.js';
 import { type Cell, table } from '../../terminal/table.js';
 import type { Paint } from '../../terminal/text.js';
 import { type Cli, command } from '../cli.js';
-import { Failure } from '../failure.js';
-import { count } from '../format.js';
+import { toFailure } from '../failure.js';
 
 export const config = command<{ mode: Mode }>({
   name: 'config',
@@ -20,17 +19,19 @@ export const config = command<{ mode: Mode }>({
   async run({ cli, options: { mode }, paint }) {
     const env = mode === 'demo' ? await demoEnv(cli.env) : cli.env;
     const values = described(cli, env, mode);
-    const { warnings, problems } = validate(cli, env, mode);
-    const [first = '', ...more] = problems;
-    const failure =
-      more.length === 0
-        ? new Failure('configuration', first)
-        : new Failure('configuration', `${count(problems.length, 'problem')}:`, problems);
+    let warnings: readonly string[] = [];
+    let problems: readonly string[] = [];
+    try {
+      ({ warnings } = loadConfig(env, mode, cli.clock));
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      ({ problems } = error);
+    }
     return {
       document: { mode, values, warnings, problems },
       text: show(values, paint),
       warnings,
-      failure: problems.length > 0 ? failure : undefined,
+      failure: problems.length > 0 ? toFailure(new ConfigError(problems)) : undefined,
     };
   },
 });
@@ -54,20 +55,6 @@ function described(cli: Cli, env: NodeJS.ProcessEnv, mode: Mode): Row[] {
 async function demoEnv(env: NodeJS.ProcessEnv): Promise<NodeJS.ProcessEnv> {
   const { routerEnvOf, speedOf } = await import('../../demo/setup.js');
   return routerEnvOf(env, speedOf(env));
-}
-
-function validate(
-  cli: Cli,
-  env: NodeJS.ProcessEnv,
-  mode: Mode,
-): { warnings: readonly string[]; problems: readonly string[] } {
-  try {
-    const config = loadConfig(env, mode, cli.clock);
-    return { warnings: config.warnings, problems: [] };
-  } catch (error) {
-    if (error instanceof ConfigError) return { warnings: [], problems: error.problems };
-    throw error;
-  }
 }
 
 function show(values: readonly Row[], paint: Paint): string {

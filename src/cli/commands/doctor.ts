@@ -66,3 +66,10 @@ export const ok = check('ok');
 export const skip = check('skip');
 export const warn = check('warn');
 export const fail = check('fail');
+
+/** `text` is the finding in both cases. */
+export const warnUnless = (isGood: boolean, name: string, text: string, hint: string): Check =>
+  isGood ? ok(name, text) : warn(name, text, hint);
+/** The message of `ok`, unless there is a problem. */
+export const failIf = (problem: string | undefined, name: string, text: string, hint: string): Check =>
+  problem === undefined ? ok(name, text) : fail(name, problem, hint);

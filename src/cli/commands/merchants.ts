@@ -5,7 +5,7 @@ import { Argument, Option } from 'commander';
 import { type MerchantConfig, parseMerchantConfig } from '../../calls/chain.js';
 import { holdLimits } from '../../config/hold.js';
 import { isName, isPlainObject, showValue } from '../../config/tiers.js';
-import { type Cell, facts, table } from '../../terminal/table.js';
+import { type Column, facts, tableOf } from '../../terminal/table.js';
 import { type Colour, clean, type Paint } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
@@ -225,19 +225,18 @@ function importOutcome(
 ): Outcome {
   const of = (change: Change['change']) => changes.filter((one) => one.change === change).length;
   const counts = { added: of('added'), changed: of('changed'), unchanged: of('unchanged') };
-  const rows = changes.map(({ merchant_id, change, before, after }): Cell[] => [
-    merchant_id,
-    { text: change, colour: changeColours[change] },
-    before === null ? '-' : JSON.stringify(before),
-    JSON.stringify(after),
-  ]);
-  const columns = ['MERCHANT', 'CHANGE', 'BEFORE', 'AFTER'];
+  const columns: Column<Change>[] = [
+    ['MERCHANT', ({ merchant_id }) => merchant_id],
+    ['CHANGE', ({ change }) => ({ text: change, colour: changeColours[change] })],
+    ['BEFORE', ({ before }) => (before === null ? '-' : JSON.stringify(before))],
+    ['AFTER', ({ after }) => JSON.stringify(after)],
+  ];
   const total = `${counts.added} added, ${counts.changed} changed, ${counts.unchanged} unchanged`;
   const rest = kept.length > 0 ? ` ${count(kept.length, 'merchant')} not in the file: unchanged.` : '';
   const result = dryRun ? `Dry run: ${total}. Nothing was changed; --apply does it.` : `Done: ${total}.`;
   return {
     document: { dry_run: dryRun, ...counts, not_in_file: kept, merchants: changes },
-    text: `${rows.length > 0 ? `${table(columns, rows, paint)}\n` : ''}${failure ? '' : `${result}${rest}\n`}`,
+    text: `${changes.length > 0 ? `${tableOf(changes, columns, paint)}\n` : ''}${failure ? '' : `${result}${rest}\n`}`,
     failure,
   };
 }
@@ -293,17 +292,15 @@ function changesOf(before: Configurations, after: Configurations): Change[] {
 }
 
 function showMerchants(merchants: readonly Merchant[], paint: Paint): string {
-  const hasLimits = merchants.some((merchant) => limitsText(merchant) !== '-');
-  const rows = merchants.map((merchant): Cell[] => [
-    merchant.merchant_id,
-    merchant.tier ?? '-',
-    merchant.pool ?? '-',
-    merchant.fallback?.join(',') || '-',
-    ...(hasLimits ? [limitsText(merchant)] : []),
-    merchant.chain.join(' > '),
-  ]);
-  const columns = ['MERCHANT', 'TIER', 'POOL', 'FALLBACK', ...(hasLimits ? ['LIMITS'] : []), 'CHAIN'];
-  return table(columns, rows, paint);
+  const columns: Column<Merchant>[] = [
+    ['MERCHANT', (one) => one.merchant_id],
+    ['TIER', (one) => one.tier ?? '-'],
+    ['POOL', (one) => one.pool ?? '-'],
+    ['FALLBACK', (one) => one.fallback?.join(',') || '-'],
+    ['LIMITS', limitsText, merchants.some((one) => limitsText(one) !== '-')],
+    ['CHAIN', (one) => one.chain.join(' > ')],
+  ];
+  return tableOf(merchants, columns, paint);
 }
 
 /** How its calls wait and are limited. */

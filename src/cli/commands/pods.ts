@@ -2,7 +2,7 @@
 import { Argument, InvalidArgumentError, Option } from 'commander';
 import { abortWith } from '../../abort.js';
 import { formatDuration } from '../../config/durations.js';
-import { type Cell, facts } from '../../terminal/table.js';
+import { type Cell, type Column, type Fact, facts } from '../../terminal/table.js';
 import { type Colour, clean, type Paint } from '../../terminal/text.js';
 import { type GivenRouter, ownUid, routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
@@ -65,21 +65,19 @@ async function listPods({ api, options, paint }: GivenRouter<Options>): Promise<
   return listOutcome('pods', all, limit, paint, {
     noun: 'pod',
     empty: 'no pods',
-    columns: ['POD', 'POOL', 'STATE', '>CALLS', 'LEASE', 'CALL OR BLOCK'],
-    cellsOf: (pod) => podCells(pod, pools, nowMs),
+    columns: podColumns(pools, nowMs),
   });
 }
 
-/** Also a row of `top`. */
-export function podCells(pod: Pod, pools: Readonly<Record<string, Pool>>, nowMs: number): Cell[] {
-  const state = stateOf(pod);
+/** `top` shows them too. */
+export function podColumns(pools: Readonly<Record<string, Pool>>, nowMs: number): readonly Column<Pod>[] {
   return [
-    pod.pod_name,
-    pod.tier,
-    { text: state, colour: stateColours[state] },
-    `${pod.calls.length}/${callsPerPod(pools[pod.tier])}`,
-    leaseCell(soonest(pod), nowMs),
-    note(pod, nowMs),
+    ['POD', (pod) => pod.pod_name],
+    ['POOL', (pod) => pod.tier],
+    ['STATE', (pod) => stateCell(stateOf(pod))],
+    ['>CALLS', (pod) => `${pod.calls.length}/${callsPerPod(pools[pod.tier])}`],
+    ['LEASE', (pod) => leaseCell(soonest(pod), nowMs)],
+    ['CALL OR BLOCK', (pod) => note(pod, nowMs)],
   ];
 }
 
@@ -89,20 +87,22 @@ const readPod = (api: RouterApi, name: string, signal?: AbortSignal) =>
 async function showPod(api: RouterApi, name: string, paint: Paint): Promise<Outcome> {
   const { body, nowMs } = await readPod(api, name);
   const state = stateOf(body);
-  const leases = body.leases.map(({ call_sid, lease_expires_at }): [string, Cell] => [
-    'call',
-    {
-      text: `${call_sid}, lease ${countdown(lease_expires_at, nowMs)}`,
-      colour: leaseColour(lease_expires_at, nowMs),
-    },
-  ]);
+  const leases = body.leases.map(
+    ({ call_sid, lease_expires_at }): Fact => [
+      'call',
+      {
+        text: `${call_sid}, lease ${countdown(lease_expires_at, nowMs)}`,
+        colour: leaseColour(lease_expires_at, nowMs),
+      },
+    ],
+  );
   const text = facts(
     [
       ['pod', body.pod_name],
       ['pool', body.tier],
-      ['state', { text: state, colour: stateColours[state] }],
-      ...(body.blocked_by ? [['blocked by', reason(body, nowMs)] as [string, Cell]] : []),
-      ...(body.uid ? [['uid', body.uid] as [string, Cell]] : []),
+      ['state', stateCell(state)],
+      ['blocked by', body.blocked_by ? reason(body, nowMs) : undefined],
+      ['uid', body.uid || undefined],
       ['calls', body.calls.length],
       ...leases,
     ],
@@ -117,6 +117,8 @@ const stateColours: Readonly<Record<State, Colour>> = {
   draining: 'yellow',
   blocked: 'red',
 };
+
+const stateCell = (state: State): Cell => ({ text: state, colour: stateColours[state] });
 
 export function stateOf(pod: Pod): State {
   if (pod.is_draining) return 'draining';

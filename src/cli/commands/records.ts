@@ -6,7 +6,7 @@ import { showFailed, showNumbers, showRecord } from '../../records/documents.js'
 import { quoteName } from '../../records/identifiers.js';
 import { adviseTimes, suggestTimes } from '../../records/timeout-advice.js';
 import type { Workflow } from '../../records/workflow.js';
-import { type Cell, facts, table } from '../../terminal/table.js';
+import { type Cell, type Column, type Fact, facts, tableOf } from '../../terminal/table.js';
 import type { Paint } from '../../terminal/text.js';
 import { keyNote, type RouterOptions, routerOptions, withRouter } from '../access.js';
 import type { RouterApi } from '../api.js';
@@ -160,7 +160,9 @@ const stuck = listing<RecordDocument>({
   empty: 'no stuck records',
 });
 
-const failed = listing<FailedRecords['records'][number]>({
+type FailedRecord = FailedRecords['records'][number];
+
+const failed = listing<FailedRecord>({
   name: 'failed',
   summary: 'list failed records with their errors, the newest first',
   about:
@@ -185,14 +187,13 @@ const failed = listing<FailedRecords['records'][number]>({
   },
   showTable(records, paint) {
     const hasRetry = records.some(({ retry_seconds }) => retry_seconds !== null);
-    const columns = ['RECORD', '>FAILED', ...(hasRetry ? ['>RETRY IN'] : []), 'ERROR'];
-    const rows = records.map(({ id, error, failed_seconds, retry_seconds }): Cell[] => [
-      id,
-      failed_seconds === null ? '-' : `${spanOf(failed_seconds)} ago`,
-      ...(hasRetry ? [spanOf(retry_seconds)] : []),
-      error === null ? '-' : oneLine(error),
-    ]);
-    return table(columns, rows, paint);
+    const columns: Column<FailedRecord>[] = [
+      ['RECORD', ({ id }) => id],
+      ['>FAILED', ({ failed_seconds: at }) => (at === null ? '-' : `${spanOf(at)} ago`)],
+      ['>RETRY IN', ({ retry_seconds }) => spanOf(retry_seconds), hasRetry],
+      ['ERROR', ({ error }) => (error === null ? '-' : oneLine(error))],
+    ];
+    return tableOf(records, columns, paint);
   },
   empty: 'no failed records',
 });
@@ -245,9 +246,10 @@ const inspect = readingCommand({
     const { deadWorker, timedOut, unclaimed, longestSeconds } = history;
     const text = facts(
       [
-        ...numberFacts(numbers, [
-          ['table', `${quoteName(workflow.table)}, status ${quoteName([workflow.status.column])}`],
-        ]),
+        ...numberFacts(
+          numbers,
+          `${quoteName(workflow.table)}, status ${quoteName([workflow.status.column])}`,
+        ),
         ['concurrency', `${concurrency}, claimed in batches of ${batchSize}`],
         ['timeout', formatDuration(timeoutMs)],
         [
@@ -270,26 +272,23 @@ const inspect = readingCommand({
   },
 });
 
-function numberFacts(one: RecordNumbers, tableFacts: readonly [string, Cell][] = []): [string, Cell][] {
+function numberFacts(one: RecordNumbers, table?: string): Fact[] {
   const { name, queued, processing, failed, stuck, held, oldest_stuck_seconds } = one;
+  const { waiting_for_retry: waiting, keys_at_limit: keys } = one;
   const oldest = oldest_stuck_seconds === null ? '' : `, the oldest for ${spanOf(oldest_stuck_seconds)}`;
   const heldText = held > 0 ? `; ${held} of them held for a person` : '';
   const next = one.next_retry_seconds === null ? '' : `, the first in ${spanOf(one.next_retry_seconds)}`;
   return [
     ['workflow', name],
-    ...tableFacts,
+    ['table', table],
     ['records', `${queued} queued, ${processing} processing, ${failed} failed`],
     ['stuck', stuck === 0 ? 0 : { text: `${stuck}${oldest}${heldText}`, colour: stuckColour(stuck) }],
-    ...(one.waiting_for_retry === null
-      ? []
-      : [['retries', `${count(one.waiting_for_retry, 'record')} waiting${next}`] as [string, Cell]]),
-    ...(one.keys_at_limit === null
-      ? []
-      : [['limit', `${count(one.keys_at_limit, 'key')} at the limit`] as [string, Cell]]),
+    ['retries', waiting === null ? undefined : `${count(waiting, 'record')} waiting${next}`],
+    ['limit', keys === null ? undefined : `${count(keys, 'key')} at the limit`],
   ];
 }
 
-function adviceFacts(advice: readonly string[]): [string, Cell][] {
+function adviceFacts(advice: readonly string[]): Fact[] {
   return advice.map((text) => ['advice', { text, colour: 'yellow' }]);
 }
 

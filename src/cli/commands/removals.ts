@@ -1,5 +1,5 @@
 /** `smart-router removals`: pods whose removal the brake holds. */
-import { type Cell, table } from '../../terminal/table.js';
+import { type Cell, type Column, tableOf } from '../../terminal/table.js';
 import type { Paint } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import { group } from '../cli.js';
@@ -24,11 +24,13 @@ const list = routerCommand({
 function show({ held, confirmed }: Removals, paint: Paint): string {
   if (held.length === 0) return 'the removal brake holds no pods\n';
   const isConfirmed = new Set(confirmed);
-  const rows = held.map((pod): Cell[] => [
-    pod,
-    isConfirmed.has(pod) ? { text: 'confirmed', colour: 'yellow' } : { text: 'held', colour: 'red' },
-  ]);
-  return `${table(['POD', 'REMOVAL'], rows, paint)}
+  const stateOf = (pod: string): Cell =>
+    isConfirmed.has(pod) ? { text: 'confirmed', colour: 'yellow' } : { text: 'held', colour: 'red' };
+  const columns: Column<string>[] = [
+    ['POD', (pod) => pod],
+    ['REMOVAL', stateOf],
+  ];
+  return `${tableOf(held, columns, paint)}
 ${count(held.length, 'pod')} held. If the pods are deleted, run \`smart-router removals confirm\`: it removes them and ends their calls.
 Otherwise check POD_LABEL_SELECTOR and NAMESPACE, or STATIC_PODS.
 `;

@@ -1,6 +1,6 @@
 /** `smart-router status`: alerts first, then pools, leader, loops and store. */
 import { sharedVariables } from '../../config/fields.js';
-import { type Cell, facts, table, usageBar } from '../../terminal/table.js';
+import { type Cell, type Fact, facts, table, usageBar } from '../../terminal/table.js';
 import { clean, type Paint } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import { Failure } from '../failure.js';
@@ -55,7 +55,7 @@ function summary(
 ): string {
   const unreadable = Object.values(body.pools).flatMap(({ unreadable_key }) => unreadable_key ?? []);
   const held = body.removals_held ?? 0;
-  const entries: [string, Cell | undefined][] = [
+  const entries: Fact[] = [
     ['router', `${url} (version ${body.version})`],
     ['alerts', noAlerts(alerts)],
     ['store', { text: body.status, colour: body.status === 'up' ? 'green' : 'red' }],
@@ -80,10 +80,7 @@ function summary(
     ['records', records(body, urlOption)],
     ['tiers', `version ${body.tier_version}`],
   ];
-  return facts(
-    entries.flatMap(([name, cell]) => (cell === undefined ? [] : [[name, cell] as const])),
-    paint,
-  );
+  return facts(entries, paint);
 }
 
 function callsText({ active_calls, waiting_calls, oldest_wait_seconds }: Status): string {

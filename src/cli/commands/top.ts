@@ -6,7 +6,8 @@ import { searchEvents } from '../event-stream.js';
 import { duration } from '../input.js';
 import { unlessAborted, untilSignal } from '../signals.js';
 import { plainFrame, topDocument } from '../top/plain.js';
-import { readSnapshot, type TopState } from '../top/snapshot.js';
+import { Poller } from '../top/poller.js';
+import type { TopState } from '../top/snapshot.js';
 import { storeFailure } from './status.js';
 
 interface Options {
@@ -50,26 +51,18 @@ export const top = routerCommand<Options>({
   },
 });
 
-async function readState({ api, cli }: GivenRouter<Options>): Promise<TopState> {
-  const snapshot = await readSnapshot(api, undefined);
-  const { nowMs } = snapshot;
-  const since = String(Math.max(0, Math.floor(nowMs - eventsAgeMs)));
+async function readState({ api, cli: { clock }, options }: GivenRouter<Options>): Promise<TopState> {
+  const poller = new Poller({ api, clock, intervalMs: options.interval, onChange: () => undefined });
+  await poller.start();
+  const state = poller.state();
   // Without the store there are no events; the rest is still worth showing.
-  const events =
-    snapshot.status.status === 'up' ? await searchEvents(api, {}, { since, limit: maxEvents }) : [];
-  return {
-    url: api.baseUrl,
-    snapshot,
-    events,
-    stale: undefined,
-    nowMs: cli.clock.now(),
-    routerNowMs: nowMs,
-  };
+  if (state.snapshot.status.status === 'down') return state;
+  const since = String(Math.max(0, Math.floor(state.routerNowMs - eventsAgeMs)));
+  return { ...state, events: await searchEvents(api, {}, { since, limit: maxEvents }) };
 }
 
 /** Prints until Ctrl-C. A failed refresh is a document too, except the first. */
 async function printDocuments({ api, cli, options }: GivenRouter<Options>): Promise<void> {
-  const { Poller } = await import('../top/poller.js');
   const { output, clock } = cli;
   const stop = untilSignal();
   const print = (what: 'snapshot' | 'failure' | 'event') => {

@@ -48,7 +48,8 @@ function list(view: View, { snapshot, events, routerNowMs }: TopState, paint: Pa
   if (rows.length === 0) return panel.empty;
   const shown = rows.slice(0, maxRows).map(({ cells }) => cells);
   const total = rows.length > maxRows ? `\n${shownOf(maxRows, rows.length, view.slice(0, -1))}` : '';
-  return table(panel.columns, shown, paint).trimEnd() + total;
+  const heads = panel.columns.map(([head]) => head);
+  return table(heads, shown, paint).trimEnd() + total;
 }
 
 /** With the field names of the API. */

@@ -16,12 +16,6 @@ import {
   type Status,
 } from '../replies.js';
 
-export interface Load {
-  callsPerSecond: number | null;
-  noPodsPerSecond: number | null;
-  p99Ms: number | null;
-}
-
 export interface Snapshot {
   /** The router's clock, to the second. */
   nowMs: number;
@@ -31,7 +25,7 @@ export interface Snapshot {
   /** Why pods and calls are from an earlier snapshot. */
   listsProblem: string | null;
   replicas: number | null;
-  load: Load;
+  load: Record<'callsPerSecond' | 'noPodsPerSecond' | 'p99Ms', number | null>;
   /** Most severe first; null if they cannot be read. */
   alerts: readonly Alert[] | null;
 }
@@ -66,11 +60,11 @@ export async function readSnapshot(api: RouterApi, before: Snapshot | undefined)
     status,
     ...lists,
     // At least one replica answers; 0 means that the store lost the rows that name them.
-    replicas: (Array.isArray(history?.replicas) && history.replicas.length) || null,
+    replicas: history?.replicas.length || null,
     load: {
-      callsPerSecond: numberOf(latest?.allocated),
-      noPodsPerSecond: numberOf(latest?.no_pods),
-      p99Ms: numberOf(latest?.p99_ms),
+      callsPerSecond: latest?.allocated ?? null,
+      noPodsPerSecond: latest?.no_pods ?? null,
+      p99Ms: latest?.p99_ms ?? null,
     },
     alerts,
   };
@@ -94,8 +88,6 @@ async function readLists(
     return { ...old, listsProblem: failure.message };
   }
 }
-
-const numberOf = (value: unknown) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
 
 export interface PoolUse {
   name: string;
