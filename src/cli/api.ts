@@ -171,7 +171,7 @@ export class RouterApi {
     const shown = timeoutMs < 10_000 ? timeoutMs : Math.round(timeoutMs / 1000) * 1000;
     return new Failure(
       'unreachable',
-      `the router at ${this.baseUrl} did not answer within ${formatDuration(shown)}. Is it overloaded, or is something else there? --timeout allows more.`,
+      `the router at ${this.baseUrl} did not answer within ${formatDuration(shown)}. Is it overloaded, or does another program use this address? --timeout allows more time.`,
     );
   }
 

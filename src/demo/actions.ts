@@ -100,7 +100,7 @@ export class Actions {
     if (!target) return;
     const { pod, calls } = target;
     this.#say(`drain ${pod}: no new calls${calls > 0 ? `; ${count(calls, 'call')} may finish` : ''}`);
-    if (!(await operator.drain(pod, 'drain'))) return log('agent', `cannot drain ${pod}: no router did it`);
+    if (!(await operator.drain(pod, 'drain'))) return log('agent', `cannot drain ${pod}: no router answered`);
     this.#drained.add(pod);
     if (await this.#until(() => this.#isIdle(pod))) log('agent', `${pod} has no calls left: safe to stop`);
     await sleep(seconds.drained);

@@ -81,7 +81,7 @@ async function listWaiting({ api, options, paint }: GivenRouter<Options>): Promi
   body.sort((a, b) => byText(a.waiting_since, b.waiting_since) || byText(a.call_sid, b.call_sid));
   return listOutcome('waiting', body, options.limit, paint, {
     noun: 'call',
-    empty: 'no calls wait',
+    empty: 'no waiting calls',
     columns: [
       ['CALL', (call) => call.call_sid],
       ['MERCHANT', (call) => call.merchant_id || '-'],

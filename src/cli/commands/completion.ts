@@ -16,7 +16,7 @@ export const completion = command({
     ['completion bash >> ~/.bash_completion', 'for every new bash'],
     ['completion fish > ~/.config/fish/completions/smart-router.fish', 'for every new fish'],
   ],
-  args: [new Argument('<shell>', 'which shell').choices(shells)],
+  args: [new Argument('<shell>', 'name of the shell').choices(shells)],
   async run({ args: [shell], command: { parent } }) {
     const script = completionScript(shell as Shell, commandTree(parent as Command));
     return { document: { shell, script }, text: script };

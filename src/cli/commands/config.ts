@@ -15,7 +15,11 @@ export const config = command<{ mode: Mode }>({
     ['config --mode demo', 'the configuration of the routers of `demo`'],
     ['config --json | jq ".values[] | select(.source==\\"environment\\")"', 'only variables that are set'],
   ],
-  options: [new Option('--mode <mode>', 'of this command').choices(['serve', 'demo']).default('serve')],
+  options: [
+    new Option('--mode <mode>', 'the command whose configuration to show')
+      .choices(['serve', 'demo'])
+      .default('serve'),
+  ],
   async run({ cli, options: { mode }, paint }) {
     const env = mode === 'demo' ? await demoEnv(cli.env) : cli.env;
     const values = described(cli, env, mode);

@@ -43,7 +43,7 @@ export const demo = command<Options>({
     new Option('--quiet', 'only the banner and the summary'),
     new Option('--headless', 'only one line of JSON, {"ready":true,"url":...,"pid":...}, when ready'),
     new Option('--plain', 'lines instead of a picture, also on a terminal'),
-    new Option('--no-story', 'nothing happens except calls and records'),
+    new Option('--no-story', 'only calls and records, without the built-in story'),
   ],
   async run({ cli, options: { json: _, ...options } }) {
     cli.resident = true;

@@ -62,10 +62,14 @@ const fieldOptions = {
     'tiers or merchant:ID, separated by commas, instead of the default chain',
   ).argParser((steps: string) => steps.split(',').map((step) => step.trim())),
   max_wait: new Option('--max-wait <duration>', 'how long a call may wait for a pod, like 20s'),
-  max_waiting: limitOption('--max-waiting <n>', 'most calls that wait at once', holdLimits.maxWaiting),
-  priority: limitOption('--priority <n>', 'a higher one is served first', holdLimits.priority),
-  weight: limitOption('--weight <n>', 'share among merchants of one priority', holdLimits.weight),
-  max_calls: limitOption('--max-calls <n>', 'most live calls', holdLimits.maxCalls),
+  max_waiting: limitOption('--max-waiting <n>', 'maximum number of waiting calls', holdLimits.maxWaiting),
+  priority: limitOption('--priority <n>', 'calls of a higher priority are served first', holdLimits.priority),
+  weight: limitOption(
+    '--weight <n>',
+    'share of the pods among merchants of the same priority',
+    holdLimits.weight,
+  ),
+  max_calls: limitOption('--max-calls <n>', 'maximum number of live calls', holdLimits.maxCalls),
   fallback_number: new Option(
     '--fallback-number <number>',
     'connect a caller whose wait expires to this number',

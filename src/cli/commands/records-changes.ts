@@ -1,13 +1,13 @@
 /** `smart-router records`: the commands that change records or the schema, and `report` and `sql`. */
 import { hostname, userInfo } from 'node:os';
 import { Argument, InvalidArgumentError, Option } from 'commander';
-import { ConfigError, type ErrorCode, errorCodes } from '../../errors.js';
+import { type ErrorCode, errorCodes } from '../../errors.js';
 import { showCounts, showRecord } from '../../records/documents.js';
 import type { HandledCounts } from '../../records/operations.js';
 import type { Paint } from '../../terminal/text.js';
 import { applyOption, command, type Given, type Outcome } from '../cli.js';
 import { files } from '../deploy-postgres.generated.js';
-import { Failure } from '../failure.js';
+import { Failure, toFailure } from '../failure.js';
 import { count, shownOf } from '../format.js';
 import { recordsCommand, recordTable } from '../records.js';
 
@@ -114,7 +114,7 @@ function handledOutcome(
 
 /**
  * Runs `work`. With --apply and --json it also writes one audit line to stderr, in the format of a router
- * (http/audit.ts), so that one collector reads both. The actor is the user of this machine.
+ * (http/action-log.ts), so that one collector reads both. The actor is the user of this machine.
  */
 async function audited(
   { cli: { output }, args: [workflow], options: { apply, json } }: Given<Change>,
@@ -139,11 +139,9 @@ async function audited(
     return counts;
   } catch (error) {
     const { toAppError } = await import('../../records/permissions.js');
-    const known = toAppError(error) as { code?: ErrorCode };
-    const isConfig = known instanceof ConfigError;
-    const code = known.code ?? 'internal';
-    const status = isConfig ? 400 : (errorCodes[code] ?? 500);
-    logOutcome(status >= 500 ? 'failed' : 'refused', { code: isConfig ? 'configuration' : code });
+    const { code } = toFailure(toAppError(error));
+    const isRefused = code === 'configuration' || (errorCodes[code as ErrorCode] ?? 500) < 500;
+    logOutcome(isRefused ? 'refused' : 'failed', { code: code === 'failed' ? 'internal' : code });
     throw error;
   }
 }

@@ -10,7 +10,7 @@ const list = routerCommand({
   name: 'list',
   summary: 'list the pods that the removal brake holds',
   about:
-    'If a pod list of the cluster misses more than half of the pods, and more than three, the missing pods are held: they get no new calls, keep their calls, and are removed after three such lists in a row or `removals confirm`.',
+    'If a list of pods from the cluster misses more than half of the known pods, and more than three, the missing pods are held: they keep their calls and get no new ones. They are removed after three such lists in a row, or by `removals confirm`.',
   examples: [
     ['removals list', ''],
     ['removals list --json | jq -r .held[]', 'for a script'],

@@ -12,7 +12,7 @@ const workersHelp =
 
 export const serve = command<{ workers?: string }>({
   name: 'serve',
-  summary: 'run a router until a signal',
+  summary: 'run a router until a signal stops it',
   about:
     'Configured by environment variables: see `smart-router config` and docs/configuration.md. Logs go to stdout, one JSON document per line unless LOG_FORMAT=pretty.',
   json: 'LOG_FORMAT=json, and a failure to start is a JSON document too',

@@ -65,7 +65,7 @@ async function checkServer(pool: Pool, config: Config, workflows: readonly Workf
   );
   if (workflows.length === 0) {
     const hint = 'Set RECORDS_MODULE (workflows of your own) or RECORDS_WORKFLOWS (the shipped ones).';
-    checks.push(warn('workflows', 'none is set: the router creates nothing in this database', hint));
+    checks.push(warn('workflows', 'no workflow is set: the router creates nothing in this database', hint));
     return checks;
   }
   const process = `serve runs records in a second process; its heap limit is ${config.recordsHeapMb} MB`;

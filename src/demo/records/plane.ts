@@ -18,7 +18,7 @@ import { type Exit, ProcessGroup, type ProcessState } from '../processes.js';
 import { seconds } from '../setup.js';
 import { Database, DatabaseProxy } from './database.js';
 import type { WorkerSetup } from './record-worker.js';
-import { externalProgram, type KindCounts, RecordTracker } from './tracker.js';
+import { externalProgram, type KindCounts, RecordTracker, type StatusChange } from './tracker.js';
 import { Web } from './web.js';
 
 export interface RecordsView {
@@ -145,7 +145,7 @@ export class RecordPlane {
     await parts?.workers.close();
     await parts?.web.close();
     // For the summary.
-    await parts?.database.takeChanges().then((changes) => this.#apply(changes), ignore);
+    await parts?.database.run<StatusChange>('takeChanges').then((changes) => this.#apply(changes), ignore);
     await parts?.database.close();
     rmSync(this.#spoolFolder, { recursive: true, force: true });
   }
@@ -169,7 +169,7 @@ export class RecordPlane {
       this.#proxy.connectTo(database.port);
       workers.start();
       later(0, () => this.#repeat(pollMs, () => this.#read()));
-      const beat = () => database.beatFor(this.#routers.pids()).catch(ignore);
+      const beat = () => database.run('beatForRouters', [this.#routers.pids()]).catch(ignore);
       later(0, () => this.#repeat(ms(seconds.heartbeat, 500), beat));
       later(0, () => this.#repeat(pollMs, () => this.#checkRouters()));
       later(0, () => this.#publishSites(database, web));
@@ -228,13 +228,13 @@ export class RecordPlane {
   /** One read at a time: changes must be applied in order. */
   #read(): Promise<void> {
     this.#reading = this.#reading.then(async () => {
-      const changes = await this.#parts?.database.takeChanges().catch(ignore);
+      const changes = await this.#parts?.database.run<StatusChange>('takeChanges').catch(ignore);
       this.#apply(changes ?? []);
     });
     return this.#reading;
   }
 
-  #apply(changes: Awaited<ReturnType<Database['takeChanges']>>): void {
+  #apply(changes: readonly StatusChange[]): void {
     for (const change of changes) this.#tracker.apply(change);
     const reclaimed = this.#tracker.takeReclaimed();
     if (reclaimed > 0)
@@ -248,7 +248,7 @@ export class RecordPlane {
     await this.#repeat(pauseMs, async () => {
       const { domain, sitemapUrl, about, pages } = web.publish();
       sites += 1;
-      await database.queueSitemap(domain, sitemapUrl).then(
+      await database.run('queueSitemap', [domain, sitemapUrl]).then(
         () => log('site', `${domain} published: ${about}, ${count(pages, 'page')}`),
         // `onCrash` reports it.
         ignore,
@@ -266,7 +266,7 @@ export class RecordPlane {
     const urls = ['/', '/about', '/contact'].map(
       (path) => `${new URL(sitemapUrl).origin}${path}?for=${externalProgram}`,
     );
-    await database.abandonPages(domain, urls).catch(ignore);
+    await database.run('abandonPages', [domain, urls]).catch(ignore);
     await this.#read();
     const abandoned = this.#tracker.heldBy(externalProgram) - before;
     if (abandoned > 0)
