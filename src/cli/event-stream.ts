@@ -143,17 +143,13 @@ async function readBlocks(
   clock: Clock,
   onEvent: (event: RouterEvent) => void,
 ): Promise<void> {
+  const waitForData = () => clock.after(silenceTimeoutMs, () => stream.destroy(new Error('no data')));
   let rest = '';
-  let problem: unknown;
-  let cancel = () => {};
-  const restartTimer = () => {
-    cancel();
-    cancel = clock.after(silenceTimeoutMs, () => stream.destroy());
-  };
-  restartTimer();
-  stream.setEncoding('utf8').on('data', (text: string) => {
-    restartTimer();
-    try {
+  let cancel = waitForData();
+  try {
+    for await (const text of stream.setEncoding('utf8')) {
+      cancel();
+      cancel = waitForData();
       const blocks = (rest + text).split('\n\n');
       rest = blocks.pop() ?? '';
       if (rest.length > maxBlockLength) throw new Failure('not_a_router', 'an event is longer than 1 MiB');
@@ -161,17 +157,13 @@ async function readBlocks(
         const event = toEvent(block);
         if (event) onEvent(event);
       }
-    } catch (error) {
-      problem = error;
-      stream.destroy();
     }
-  });
-  await new Promise<void>((resolve) => {
-    stream.on('error', () => resolve());
-    stream.once('close', () => resolve());
-  });
-  cancel();
-  if (problem) throw problem;
+  } catch (error) {
+    // A broken connection is an end too; any other error is ours.
+    if (!stream.errored) throw error;
+  } finally {
+    cancel();
+  }
 }
 
 /** Undefined for comments and malformed events. */

@@ -37,7 +37,6 @@ import { Scenario } from './scenario.js';
 import { freePort, Service } from './service.js';
 import {
   agentCount,
-  chainOf,
   keyVariable,
   loadSetup,
   recordsDisabledReason,
@@ -73,19 +72,18 @@ const readyTimeoutMs = 60_000;
 export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
   const { env } = options;
   const clock = systemClock;
-  const speed = speedOf(env);
-  const { config, routerEnv } = loadSetup(env, speed, options.port);
+  const { config, routerEnv } = loadSetup(env, options.port);
   const display = new Display({ ...options, clock });
   const stopping = new AbortController();
   abortWith(stopping, options.signal);
   const { signal } = stopping;
   // Every sleep listens to it.
   setMaxListeners(0, signal);
-  const context = createContext(clock, speed, signal, (line) => display.line(line));
+  const context = createContext(clock, speedOf(env), signal, (line) => display.line(line));
   const { log, ms, later } = context;
 
   const counts = new CallCounts();
-  const eventLog = new EventLog(chainOf);
+  const eventLog = new EventLog();
   const records = new RecordPlane(context, recordsDisabledReason(env));
   // In the order of the starts; stopped in reverse, with the summary last.
   const stops: (() => Promise<void> | void)[] = [

@@ -5,20 +5,16 @@
 import type { StoreEvent } from '../calls/events.js';
 import type { PoolId } from '../config/tiers.js';
 import { count, inSeconds, type Line, type LineKind } from './lines.js';
+import { chainOf } from './setup.js';
 
 type MakeLine = (kind: LineKind, text: string, more?: Partial<Line>) => Line;
 
 export class EventLog {
   readonly counts = { fallbacks: 0, recovered: 0, adopted: 0 };
-  readonly #chainOf: (merchantId: string) => readonly PoolId[];
   readonly #live = new Map<string, { pod: string; sinceMs: number }>();
   readonly #draining = new Set<string>();
   /** Calls in the store; `#live` also keeps those that a flush deleted, for their age. */
   readonly #inStore = new Set<string>();
-
-  constructor(chainOf: (merchantId: string) => readonly PoolId[]) {
-    this.#chainOf = chainOf;
-  }
 
   storeFlushed(): void {
     this.#inStore.clear();
@@ -111,7 +107,7 @@ export class EventLog {
   #allocated(event: StoreEvent, line: MakeLine): Line {
     const { pool = '', merchant = '' } = event.fields;
     this.#begin(event);
-    const chain = this.#chainOf(merchant);
+    const chain = chainOf(merchant);
     const skipped = chain.slice(0, Math.max(0, chain.indexOf(pool as PoolId)));
     const forMerchant = merchant ? ` (${merchant})` : '';
     if (skipped.length > 0) {

@@ -57,8 +57,8 @@ function described(cli: Cli, env: NodeJS.ProcessEnv, mode: Mode): Row[] {
 
 /** Loaded here: the demo includes a cluster. */
 async function demoEnv(env: NodeJS.ProcessEnv): Promise<NodeJS.ProcessEnv> {
-  const { routerEnvOf, speedOf } = await import('../../demo/setup.js');
-  return routerEnvOf(env, speedOf(env));
+  const { routerEnvOf } = await import('../../demo/setup.js');
+  return routerEnvOf(env);
 }
 
 function show(values: readonly Row[], paint: Paint): string {

@@ -218,7 +218,7 @@ function strip(events: readonly RouterEvent[], paint: Paint): string[] {
 
 function footer({ controls, paint, hasKeys }: FrameOptions): string {
   const { mode, asked, message, view, panels } = controls;
-  if (mode === 'confirm' && asked) {
+  if (asked) {
     const what =
       asked.action === 'drain'
         ? `Drain ${clean(asked.pod)}: no new calls, running calls continue?`
