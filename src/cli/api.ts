@@ -12,7 +12,7 @@ import { formatDuration } from '../config/durations.js';
 import { userAgent } from '../version.js';
 import { Failure, oneLine } from './failure.js';
 
-export interface ApiOptions {
+interface ApiOptions {
   baseUrl: string;
   /** The key and the variable that holds it, if set. */
   key: { value: string; from: string } | undefined;

@@ -74,7 +74,7 @@ export async function newestId(api: RouterApi): Promise<string> {
   return (await searchPage(api, new URLSearchParams({ limit: '1' }))).events[0]?.id ?? '0-0';
 }
 
-export interface Following {
+interface Following {
   since: string;
   signal: AbortSignal;
   onEvent(event: RouterEvent): void;

@@ -6,7 +6,7 @@ import { CommanderError } from 'commander';
 import { AppError, ConfigError, type ErrorCode, isInstance, messageOf } from '../errors.js';
 
 /** Codes of the command line; the others are the router's (src/errors.ts). */
-export type CliCode =
+type CliCode =
   | 'usage'
   | 'configuration'
   | 'unreachable'

@@ -10,7 +10,7 @@ import { agent } from './commands/agent.js';
 import { toFailure } from './failure.js';
 import { Output, type Streams } from './output.js';
 
-export interface RunOptions {
+interface RunOptions {
   streams?: Streams;
   clock?: Clock;
 }

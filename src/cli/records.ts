@@ -18,7 +18,7 @@ import { span } from './format.js';
 import type { RecordsTools } from './records-database.js';
 import type { RecordDocument, RecordNumbers } from './replies.js';
 
-export type GivenRecords<Options = object> = Given<Options> & RecordsTools;
+type GivenRecords<Options = object> = Given<Options> & RecordsTools;
 
 const databaseNote = `
 Access:

@@ -2,7 +2,7 @@
 import { stopSignals } from '../abort.js';
 import { systemClock } from '../clock.js';
 
-export interface UntilSignal {
+interface UntilSignal {
   /** Its reason is the name of the signal. */
   readonly signal: AbortSignal;
   /** Ends the wait as a signal does. */

@@ -15,7 +15,7 @@ import type { Exit, ManagedProcess } from './processes.js';
 /** `starting`: not ready yet. `crashed`: its container exited and waits for its next start. */
 type AgentState = 'ready' | 'starting' | 'crashed' | 'terminating';
 
-export interface AgentPod {
+interface AgentPod {
   name: string;
   uid: string;
   version: string;

@@ -9,7 +9,7 @@ import { toFailure } from '../failure.js';
 import type { RouterEvent } from '../replies.js';
 import { readSnapshot, type Snapshot, type Stale, type TopState } from './snapshot.js';
 
-export interface PollerOptions {
+interface PollerOptions {
   api: RouterApi;
   clock: Clock;
   intervalMs: number;

@@ -9,7 +9,7 @@ import { sitemapImport } from '../../workflows/sitemap-import.js';
 import { seconds } from '../setup.js';
 import { webHost } from './web.js';
 
-export interface Pace {
+interface Pace {
   /** How long to wait for a site. */
   silenceMs: number;
   sitemaps: { batchSize: number; concurrency: number };
