@@ -175,23 +175,26 @@ export class Actions {
   }
 
   async rush(): Promise<void> {
-    const callers = this.#freePlaces(/^(gold|standard|basic)-/) + 6;
-    this.#say(`rush hour: ${callers} callers at once, more than all agents can serve: Twilio holds some`);
+    const { callers } = this.#options;
+    const number = this.#freePlaces(/^(gold|standard|basic)-/) + 6;
+    this.#say(`rush hour: ${number} callers at once, more than all agents can serve: Twilio holds some`);
     // All of them before the first hangs up.
-    await this.#placeCalls(callers, { pause: 0.1, isTwilio: true });
+    await this.#placeCalls(number, 0.1, (talkSeconds) => callers.ring(talkSeconds));
   }
 
   async merchantRush(): Promise<void> {
-    const callers = this.#freePlaces(/^acme-/) + 2;
-    this.#say(`${callers} callers for acme: its own pool first, then its fallback`);
-    await this.#placeCalls(callers, { merchant: 'acme' });
+    const { callers } = this.#options;
+    const number = this.#freePlaces(/^acme-/) + 2;
+    this.#say(`${number} callers for acme: its own pool first, then its fallback`);
+    await this.#placeCalls(number, 0.25, (talkSeconds) => callers.place(talkSeconds, 'acme'));
   }
 
   /** nova has no fallback: callers who do not wait get a busy tone when both of its agents are busy. */
   async exhaust(): Promise<void> {
-    const callers = this.#freePlaces(/^nova-/) + 2;
-    this.#say(`${callers} callers for nova who do not wait, and no fallback: some get a busy tone`);
-    await this.#placeCalls(callers, { merchant: 'nova', mayWait: false });
+    const { callers } = this.#options;
+    const number = this.#freePlaces(/^nova-/) + 2;
+    this.#say(`${number} callers for nova who do not wait, and no fallback: some get a busy tone`);
+    await this.#placeCalls(number, 0.25, (talkSeconds) => callers.place(talkSeconds, 'nova', false));
   }
 
   async loseRelease(): Promise<void> {
@@ -230,20 +233,14 @@ export class Actions {
 
   async #placeCalls(
     number: number,
-    {
-      merchant,
-      mayWait = true,
-      pause = 0.25,
-      isTwilio = false,
-    }: { merchant?: string; mayWait?: boolean; pause?: number; isTwilio?: boolean } = {},
+    pauseSeconds: number,
+    place: (talkSeconds: number) => Promise<unknown>,
   ): Promise<void> {
-    const { dice, callers, sleep, later, signal } = this.#options;
+    const { dice, sleep, later, signal } = this.#options;
     for (let i = 0; i < number && !signal.aborted; i++) {
       const talkSeconds = dice.between(6, 9);
-      later(0, () =>
-        isTwilio ? callers.ring(talkSeconds, merchant) : callers.place(talkSeconds, merchant, mayWait),
-      );
-      await sleep(pause);
+      later(0, () => place(talkSeconds));
+      await sleep(pauseSeconds);
     }
   }
 

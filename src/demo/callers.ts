@@ -89,7 +89,7 @@ export class Callers {
   }
 
   /** As `place`, but through Twilio: while all agents are busy the caller is held and hears the place in the queue. */
-  async ring(talkSeconds: number, merchantId?: string): Promise<void> {
+  async ring(talkSeconds: number): Promise<void> {
     const { twilio, counts, clock, log } = this.#options;
     const call = this.#newSid();
     const startedMs = clock.monotonic();
@@ -102,7 +102,7 @@ export class Callers {
       if (news.length > 0) log('hears', `“${news.join(' ')}”`, { call });
     };
     const release = () => twilio.completed(call);
-    const stream = await twilio.ring(call, merchantId, onHeld).catch(async () => {
+    const stream = await twilio.ring(call, onHeld).catch(async () => {
       counts.unanswered += 1;
       await release().catch(() => {});
       return null;
