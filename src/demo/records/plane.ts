@@ -18,8 +18,8 @@ import { type Exit, ProcessGroup, type ProcessState } from '../processes.js';
 import { seconds } from '../setup.js';
 import { Database, DatabaseProxy } from './database.js';
 import type { WorkerSetup } from './record-worker.js';
+import { Web } from './sites.js';
 import { externalProgram, type KindCounts, RecordTracker, type StatusChange } from './tracker.js';
-import { Web } from './web.js';
 
 export interface RecordsView {
   /** Why there are no records; undefined if there are. */
