@@ -42,7 +42,7 @@ export const events = routerCommand<Options>({
     new Option('--pod <name>', 'only events of this pod'),
     new Option(
       '--limit <n>',
-      'show only the newest events, at most this many (default: 100; with --since all)',
+      'show only the newest events, at most this many (default: 100, or all with --since)',
     ).argParser(wholeNumber(1, maxEvents)),
   ],
   run: (given) => (given.options.follow ? followEvents(given) : list(given)),
