@@ -26,7 +26,7 @@ const [{ createProgram }, { commandTree }, { exitCodeMeanings }] = await Promise
   ['cli/program.js', 'cli/command-tree.js', 'cli/failure.js'].map(load),
 );
 // The commands are only read, never run, so they need no environment.
-const program = createProgram({}, { out: () => undefined, err: () => undefined });
+const program = createProgram({});
 rewrite('cli.md', (page) => `${withReference(page, commandTree(program), exitCodeMeanings).trimEnd()}\n`);
 
 const { alertRules, runbookOf } = await load('observe/alert-rules.js');

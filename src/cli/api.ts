@@ -12,7 +12,7 @@ import { formatDuration } from '../config/durations.js';
 import { userAgent } from '../version.js';
 import { Failure, oneLine } from './failure.js';
 
-export interface ApiOptions {
+interface ApiOptions {
   baseUrl: string;
   /** The key and the variable that holds it, if set. */
   key: { value: string; from: string } | undefined;
@@ -27,7 +27,6 @@ export interface Answer<T> {
 }
 
 interface Request {
-  method?: string;
   body?: unknown;
   headers?: Record<string, string>;
   timeoutMs?: number;
@@ -58,15 +57,18 @@ export class RouterApi {
     this.#agent = new Agent({ keepAlive: true });
   }
 
-  /** The reply must be an object with the field `has`: a web page with status 200 is not a reply. */
-  async send<T>(path: string, { has, ...request }: Request & { has: string }): Promise<Answer<T>> {
-    const response = await this.#request(path, request, this.#agent);
+  /**
+   * `target` is a path, or a method and a path: `POST /drain`. The reply must be an object with the field `has`: a web
+   * page with status 200 is not a reply.
+   */
+  async send<T>(target: string, has: string, request: Request = {}): Promise<Answer<T>> {
+    const response = await this.#request(target, request, this.#agent);
     const { statusCode = 0, headers } = response.message;
     const text = await readText(response);
     const body = parseObject(text);
     if (statusCode >= 200 && statusCode < 300 && body && Object.hasOwn(body, has))
       return { body: body as T, nowMs: this.#time(headers.date) };
-    throw this.#rejection(statusCode, text, path);
+    throw this.#rejection(statusCode, text, target);
   }
 
   /** A stream until `signal` aborts or the router ends it. The deadline covers its start and an error reply. */
@@ -86,11 +88,12 @@ export class RouterApi {
   }
 
   #request(
-    path: string,
-    { method = 'GET', body, headers, timeoutMs = this.timeoutMs, signal }: Request,
+    target: string,
+    { body, headers, timeoutMs = this.timeoutMs, signal }: Request,
     agent: http.Agent | false,
   ): Promise<Response> {
     const { key, clock } = this.#options;
+    const [path, method = 'GET'] = target.split(' ').reverse();
     const url = new URL(`${this.baseUrl}/api/v1${path}`);
     const payload = body === undefined ? undefined : JSON.stringify(body);
     const { request } = url.protocol === 'https:' ? https : http;
@@ -142,14 +145,14 @@ export class RouterApi {
     return Number.isNaN(ms) ? this.#options.clock.now() : ms + 500;
   }
 
-  #rejection(status: number, text: string, path: string): Failure {
+  #rejection(status: number, text: string, target: string): Failure {
     const { key } = this.#options;
     const body = parseObject(text);
     if (status < 400 || typeof body?.code !== 'string' || typeof body.error !== 'string') {
       const got = status >= 300 && status < 400 ? 'a redirect' : `status ${status}`;
       return new Failure(
         'not_a_router',
-        `${this.baseUrl} is not a Smart Router: got ${got} from ${path.split('?')[0]}. Check --url or SMART_ROUTER_URL.`,
+        `${this.baseUrl} is not a Smart Router: got ${got} from ${/\/[^?]*/.exec(target)}. Check --url or SMART_ROUTER_URL.`,
       );
     }
     const { code, error, problems } = body as { code: string; error: string; problems?: unknown };
@@ -168,7 +171,7 @@ export class RouterApi {
     const shown = timeoutMs < 10_000 ? timeoutMs : Math.round(timeoutMs / 1000) * 1000;
     return new Failure(
       'unreachable',
-      `the router at ${this.baseUrl} did not answer within ${formatDuration(shown)}. Is it overloaded, or is something else there? --timeout allows more.`,
+      `the router at ${this.baseUrl} did not answer within ${formatDuration(shown)}. Is it overloaded, or does another program use this address? --timeout allows more time.`,
     );
   }
 

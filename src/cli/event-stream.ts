@@ -11,24 +11,12 @@ import { abortWith } from '../abort.js';
 import type { Clock } from '../clock.js';
 import type { RouterApi } from './api.js';
 import { Failure, toFailure } from './failure.js';
-
-export interface RouterEvent {
-  readonly id: string;
-  readonly type: string;
-  readonly at: string;
-  readonly [field: string]: unknown;
-}
+import type { FoundEvents, RouterEvent } from './replies.js';
 
 export interface EventFilter {
-  readonly types?: readonly string[];
+  readonly type?: readonly string[];
   readonly call?: string;
   readonly pod?: string;
-}
-
-interface SearchPage {
-  events: RouterEvent[];
-  before: string | null;
-  kept_since: string | null;
 }
 
 /** The router sends data every 15 s; after three times that the connection is dead. */
@@ -40,8 +28,8 @@ const pageSize = 500;
 const maxPages = 1000;
 const maxBlockLength = 1024 * 1024;
 
-export function matches(event: RouterEvent, { types, call, pod }: EventFilter): boolean {
-  if (types !== undefined && !types.includes(event.type)) return false;
+export function matches(event: RouterEvent, { type, call, pod }: EventFilter): boolean {
+  if (type !== undefined && !type.includes(event.type)) return false;
   if (call !== undefined && event.call !== call) return false;
   return pod === undefined || event.pod === pod;
 }
@@ -57,14 +45,14 @@ export function isAfter(id: string, other: string): boolean {
 /** The newest `limit` events after `since` that match, oldest first. */
 export async function searchEvents(
   api: RouterApi,
-  { types, call, pod }: EventFilter,
+  { type, call, pod }: EventFilter,
   { since, limit }: { since: string; limit: number },
 ): Promise<RouterEvent[]> {
   const found: RouterEvent[] = [];
   let before: string | null = null;
   for (let page = 0; page < maxPages; page++) {
     const query = new URLSearchParams({ limit: String(Math.min(pageSize, limit - found.length)) });
-    if (types) query.set('type', types.join(','));
+    if (type) query.set('type', type.join(','));
     if (call !== undefined) query.set('call', call);
     if (pod !== undefined) query.set('pod', pod);
     if (before !== null) query.set('before', before);
@@ -77,8 +65,8 @@ export async function searchEvents(
   return found.slice(0, limit).reverse();
 }
 
-async function searchPage(api: RouterApi, query: URLSearchParams): Promise<SearchPage> {
-  return (await api.send<SearchPage>(`/events/search?${query}`, { has: 'events' })).body;
+async function searchPage(api: RouterApi, query: URLSearchParams): Promise<FoundEvents> {
+  return (await api.send<FoundEvents>(`/events/search?${query}`, 'events')).body;
 }
 
 /** The start of "from now on": an id, so that a connection that breaks at once loses nothing. */
@@ -86,7 +74,7 @@ export async function newestId(api: RouterApi): Promise<string> {
   return (await searchPage(api, new URLSearchParams({ limit: '1' }))).events[0]?.id ?? '0-0';
 }
 
-export interface Following {
+interface Following {
   since: string;
   signal: AbortSignal;
   onEvent(event: RouterEvent): void;
@@ -155,17 +143,13 @@ async function readBlocks(
   clock: Clock,
   onEvent: (event: RouterEvent) => void,
 ): Promise<void> {
+  const waitForData = () => clock.after(silenceTimeoutMs, () => stream.destroy(new Error('no data')));
   let rest = '';
-  let problem: unknown;
-  let cancel = () => {};
-  const restartTimer = () => {
-    cancel();
-    cancel = clock.after(silenceTimeoutMs, () => stream.destroy());
-  };
-  restartTimer();
-  stream.setEncoding('utf8').on('data', (text: string) => {
-    restartTimer();
-    try {
+  let cancel = waitForData();
+  try {
+    for await (const text of stream.setEncoding('utf8')) {
+      cancel();
+      cancel = waitForData();
       const blocks = (rest + text).split('\n\n');
       rest = blocks.pop() ?? '';
       if (rest.length > maxBlockLength) throw new Failure('not_a_router', 'an event is longer than 1 MiB');
@@ -173,17 +157,13 @@ async function readBlocks(
         const event = toEvent(block);
         if (event) onEvent(event);
       }
-    } catch (error) {
-      problem = error;
-      stream.destroy();
     }
-  });
-  await new Promise<void>((resolve) => {
-    stream.on('error', () => resolve());
-    stream.once('close', () => resolve());
-  });
-  cancel();
-  if (problem) throw problem;
+  } catch (error) {
+    // A broken connection is an end too; any other error is ours.
+    if (!stream.errored) throw error;
+  } finally {
+    cancel();
+  }
 }
 
 /** Undefined for comments and malformed events. */

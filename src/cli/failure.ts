@@ -5,36 +5,8 @@
 import { CommanderError } from 'commander';
 import { AppError, ConfigError, type ErrorCode, isInstance, messageOf } from '../errors.js';
 
-export const exitCodes = {
-  done: 0,
-  failed: 1,
-  usage: 2,
-  noPods: 3,
-  notFound: 4,
-  conflict: 5,
-  unreachable: 6,
-  callsStillLive: 7,
-  violationsFound: 8,
-  interrupted: 130,
-} as const;
-
-export type ExitCode = (typeof exitCodes)[keyof typeof exitCodes];
-
-export const exitCodeMeanings: Readonly<Record<ExitCode, string>> = {
-  0: 'done',
-  1: 'failed or rejected (wrong key, a check of doctor, an error inside the router)',
-  2: 'wrong usage, input or configuration',
-  3: 'no pod is free',
-  4: 'no such call, pod, pool, merchant or workflow, or nothing to confirm',
-  5: 'conflict: stale fence, replaced pod, newer version, a tier that cannot change now, or records skipped',
-  6: 'the router, its store or the database is unreachable',
-  7: 'drain --wait ended with calls still live',
-  8: 'audit found violated invariants',
-  130: 'interrupted with Ctrl-C',
-};
-
 /** Codes of the command line; the others are the router's (src/errors.ts). */
-export type CliCode =
+type CliCode =
   | 'usage'
   | 'configuration'
   | 'unreachable'
@@ -47,40 +19,53 @@ export type CliCode =
   | 'interrupted'
   | 'failed';
 
-const exits: Readonly<Partial<Record<ErrorCode | CliCode, ExitCode>>> = {
-  usage: exitCodes.usage,
-  configuration: exitCodes.usage,
-  invalid_request: exitCodes.usage,
-  payload_too_large: exitCodes.usage,
-  no_pods: exitCodes.noPods,
-  call_not_found: exitCodes.notFound,
-  pod_not_found: exitCodes.notFound,
-  merchant_not_found: exitCodes.notFound,
-  pool_not_found: exitCodes.notFound,
-  nothing_held: exitCodes.notFound,
-  workflow_not_found: exitCodes.notFound,
-  stale_fence: exitCodes.conflict,
-  pod_replaced: exitCodes.conflict,
-  version_conflict: exitCodes.conflict,
-  tier_conflict: exitCodes.conflict,
-  records_skipped: exitCodes.conflict,
-  store_unavailable: exitCodes.unreachable,
-  store_full: exitCodes.unreachable,
-  not_replicated: exitCodes.unreachable,
-  database_unavailable: exitCodes.unreachable,
-  timeout: exitCodes.unreachable,
-  overloaded: exitCodes.unreachable,
-  shutting_down: exitCodes.unreachable,
-  unreachable: exitCodes.unreachable,
-  not_a_router: exitCodes.unreachable,
-  calls_still_live: exitCodes.callsStillLive,
-  violations_found: exitCodes.violationsFound,
-  interrupted: exitCodes.interrupted,
+export const exitCodeMeanings = {
+  0: 'done',
+  1: 'failed or rejected (wrong key, a check of doctor, an error inside the router)',
+  2: 'wrong usage, input or configuration',
+  3: 'no pod is free',
+  4: 'no such call, pod, pool, merchant or workflow, or nothing to confirm',
+  5: 'conflict: stale fence, replaced pod, newer version, a tier that cannot change now, or records skipped',
+  6: 'the router, its store or the database is unreachable',
+  7: 'drain --wait ended with calls still live',
+  8: 'audit found violated invariants',
+  130: 'interrupted with Ctrl-C',
+} as const;
+
+export type ExitCode = keyof typeof exitCodeMeanings;
+
+/** All other codes, also those of a newer router, mean 1. */
+const exits: Readonly<Partial<Record<ExitCode, readonly (ErrorCode | CliCode)[]>>> = {
+  2: ['usage', 'configuration', 'invalid_request', 'payload_too_large'],
+  3: ['no_pods'],
+  4: [
+    'call_not_found',
+    'pod_not_found',
+    'merchant_not_found',
+    'pool_not_found',
+    'nothing_held',
+    'workflow_not_found',
+  ],
+  5: ['stale_fence', 'pod_replaced', 'version_conflict', 'tier_conflict', 'records_skipped'],
+  6: [
+    'store_unavailable',
+    'store_full',
+    'not_replicated',
+    'database_unavailable',
+    'timeout',
+    'overloaded',
+    'shutting_down',
+    'unreachable',
+    'not_a_router',
+  ],
+  7: ['calls_still_live'],
+  8: ['violations_found'],
+  130: ['interrupted'],
 };
 
-/** An unknown code, of a newer router, is a plain failure. */
-export function exitCodeOf(code: string): ExitCode {
-  return (Object.hasOwn(exits, code) ? exits[code as ErrorCode | CliCode] : undefined) ?? exitCodes.failed;
+function exitCodeOf(code: string): ExitCode {
+  const found = Object.entries(exits).find(([, codes]) => (codes as readonly string[]).includes(code));
+  return found ? (Number(found[0]) as ExitCode) : 1;
 }
 
 export class Failure extends Error {

@@ -1,6 +1,7 @@
 /** Times, counts and leases as text. `nowMs` is the router's clock if known, so that a wrong local clock does no harm. */
-import type { Cell } from '../terminal/table.js';
-import type { Colour } from '../terminal/text.js';
+import { type Cell, type Column, tableOf } from '../terminal/table.js';
+import type { Colour, Paint } from '../terminal/text.js';
+import type { Outcome } from './cli.js';
 
 /** `0s`, `42s`, `3m 5s`, `2h 14m`, `3d 4h`: at most two units. */
 export function span(ms: number): string {
@@ -33,6 +34,29 @@ export function count(number: number, noun: string): string {
 /** `20 of 300 pods shown`: the last line of a list. */
 export function shownOf(shown: number, total: number, noun: string): string {
   return shown === total ? count(total, noun) : `${shown} of ${count(total, noun)} shown`;
+}
+
+interface List<T> {
+  noun: string;
+  /** Printed without entries. */
+  empty: string;
+  columns: readonly Column<T>[];
+}
+
+/** The first `limit` entries as a table with their number, and as the document's field `name`. */
+export function listOutcome<T>(
+  name: string,
+  all: readonly T[],
+  limit: number | undefined,
+  paint: Paint,
+  { noun, empty, columns }: List<T>,
+): Outcome {
+  const shown = all.slice(0, limit);
+  const total = shownOf(shown.length, all.length, noun);
+  return {
+    document: { [name]: shown, total: all.length },
+    text: shown.length === 0 ? `${empty}\n` : `${tableOf(shown, columns, paint)}\n${total}\n`,
+  };
 }
 
 export const byText = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);

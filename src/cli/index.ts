@@ -2,16 +2,15 @@
  * The command line. Every failure prints one line that says what to do, sets an exit code (failure.ts) and, with --json,
  * prints exactly one document on stdout. Stack traces need DEBUG=smart-router.
  */
-import { CommanderError } from 'commander';
+import { type Command, CommanderError } from 'commander';
 import { type Clock, systemClock } from '../clock.js';
 import { isInstance, messageOf } from '../errors.js';
-import { type Cli, printFailure, toJson } from './cli.js';
+import { type Cli, createProgramOf, toJson } from './cli.js';
 import { agent } from './commands/agent.js';
-import { exitCodes, type Failure, toFailure } from './failure.js';
-import { createFrame, helpOf } from './frame.js';
+import { toFailure } from './failure.js';
 import { Output, type Streams } from './output.js';
 
-export interface RunOptions {
+interface RunOptions {
   streams?: Streams;
   clock?: Clock;
 }
@@ -23,7 +22,7 @@ export async function run(
   { streams = process, clock = systemClock }: RunOptions = {},
 ): Promise<number> {
   const output = new Output(streams, env);
-  const cli: Cli = { env, clock, output, exitCode: exitCodes.done, resident: false };
+  const cli: Cli = { env, clock, output, exitCode: 0, resident: false };
   const json = wantsJson(args);
   exitWithoutReader(streams, cli);
   if (streams === process) {
@@ -31,20 +30,16 @@ export async function run(
     process.on('uncaughtException', onUncaught);
     process.on('unhandledRejection', onUncaught);
   }
-  const write = {
-    out: (text: string) => void streams.stdout.write(text),
-    err: (text: string) => void streams.stderr.write(text),
-  };
   // Alone, the sidecar needs a fifth less memory: the other commands are not loaded.
   const program =
     args[0] === 'agent'
-      ? createFrame(cli, write, { 'Run:': [agent] })
-      : (await import('./program.js')).createProgram(cli, write);
+      ? createProgramOf(cli, { 'Run:': [agent] })
+      : (await import('./program.js')).createProgram(cli);
   try {
     await program.parseAsync([...args], { from: 'user' });
   } catch (error) {
     cli.exitCode = exitCodeFor(error) ?? printError(cli, json, error);
-    const usage = isInstance(error, CommanderError) && cli.exitCode === exitCodes.usage;
+    const usage = isInstance(error, CommanderError) && cli.exitCode === 2;
     if (usage && !json && error.code !== 'commander.help') output.err(`See \`${helpOf(program, args)}\`.`);
   }
   if (streams === process && !cli.resident) await exit(cli.exitCode);
@@ -54,8 +49,20 @@ export async function run(
 /** Commander throws for help and version too; help without --help means that the command is missing. */
 function exitCodeFor(error: unknown): number | undefined {
   if (!isInstance(error, CommanderError)) return undefined;
-  if (error.exitCode === 0) return exitCodes.done;
-  return error.code === 'commander.help' ? exitCodes.usage : undefined;
+  if (error.exitCode === 0) return 0;
+  return error.code === 'commander.help' ? 2 : undefined;
+}
+
+/** The help command for `args`: `smart-router tiers set --help`. */
+function helpOf(program: Command, args: readonly string[]): string {
+  const path = [program.name()];
+  let command: Command | undefined = program;
+  for (const arg of args) {
+    command = command.commands.find((candidate) => candidate.name() === arg);
+    if (!command) break;
+    path.push(arg);
+  }
+  return `${path.join(' ')} --help`;
 }
 
 /** Exits at once: ioredis takes two more seconds to close its connection. */
@@ -72,11 +79,11 @@ function wantsJson(args: readonly string[]): boolean {
 }
 
 function printError({ output, env, resident }: Cli, json: boolean, error: unknown): number {
-  const failure: Failure = toFailure(error);
+  const failure = toFailure(error);
   const document = { success: false, ...failure.fields };
   // Between log lines, a document must be one line.
   if (json) output.out(resident ? JSON.stringify(document) : toJson(document));
-  else printFailure(output, failure);
+  else output.fail(failure);
   if (env.DEBUG?.split(/[\s,]+/).includes('smart-router')) {
     output.err(stackOf(error).trimEnd());
     if (isInstance(failure.cause, Error) && failure.cause !== error)
@@ -97,9 +104,9 @@ function stackOf(error: unknown): string {
 function exitWithoutReader({ stdout, stderr }: Streams, cli: Cli): void {
   stdout.on?.('error', ({ code, message }) => {
     if (cli.resident) return;
-    if (code === 'EPIPE') process.exit(exitCodes.done);
+    if (code === 'EPIPE') process.exit(0);
     stderr.write(`smart-router: cannot write the result: ${message}\n`);
-    process.exit(exitCodes.failed);
+    process.exit(1);
   });
   stderr.on?.('error', () => undefined);
 }

@@ -1,7 +1,36 @@
-/** A JSON argument: the text itself, a file, or `-` for standard input. */
+/** Values of arguments and options: numbers, durations, and JSON as text, in a file, or in standard input. */
 import { readFile } from 'node:fs/promises';
+import { Argument, InvalidArgumentError, Option } from 'commander';
+import { parseDuration } from '../config/durations.js';
 import type { Cli } from './cli.js';
 import { Failure, oneLine } from './failure.js';
+
+/** Parses an option's whole number. */
+export function wholeNumber(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (/^\d{1,16}$/.test(text) && value >= min && value <= max) return value;
+    throw new InvalidArgumentError(`It must be a whole number from ${min} to ${max}.`);
+  };
+}
+
+/** Parses an option's duration to milliseconds. */
+export function duration(minMs: number, maxMs: number): (text: string) => number {
+  return (text) => {
+    const value = parseDuration(text);
+    if (value !== undefined && value >= minMs && value <= maxMs) return value;
+    throw new InvalidArgumentError('It must be a duration like 500ms, 30s or 5m.');
+  };
+}
+
+/** Of commands that list pods or calls. */
+export const poolOption = new Option('--pool <pool>', 'only this pool: gold, or merchant:acme');
+export const limitOption = new Option('--limit <n>', 'show at most this many').argParser(
+  wholeNumber(1, 10_000_000),
+);
+
+/** An argument for `readJson`. */
+export const jsonArgument = new Argument('<file|-|json>', 'a file, - for standard input, or the JSON itself');
 
 /** The router's limit for a request body. */
 const routerMaxBytes = 64 * 1024;

@@ -4,6 +4,7 @@
  */
 import { visible } from '../config/tiers.js';
 import { isTerminal, type OutStream, type Paint, paintFor } from '../terminal/text.js';
+import type { Failure } from './failure.js';
 
 export interface Streams {
   stdin: AsyncIterable<string | Uint8Array> & { readonly isTTY?: boolean };
@@ -24,21 +25,21 @@ function escapeControls(text: string): string {
 
 export class Output {
   readonly paint: Paint;
-  readonly paintError: Paint;
+  readonly #paintError: Paint;
   /** Whether stderr is a terminal, so that progress is shown. */
   readonly showsProgress: boolean;
   readonly stdin: Streams['stdin'];
   readonly stdout: OutStream;
-  readonly #stderr: OutStream;
+  readonly stderr: OutStream;
   #progress = '';
 
   constructor({ stdin, stdout, stderr }: Streams, env: NodeJS.ProcessEnv) {
     this.stdin = stdin;
     this.stdout = stdout;
-    this.#stderr = stderr;
+    this.stderr = stderr;
     this.showsProgress = isTerminal(stderr, env);
     this.paint = paintFor(stdout, env);
-    this.paintError = paintFor(stderr, env);
+    this.#paintError = paintFor(stderr, env);
   }
 
   out(text: string): void {
@@ -49,24 +50,29 @@ export class Output {
 
   err(line: string): void {
     this.#clearProgress();
-    this.#stderr.write(`${escapeControls(line)}\n`);
+    this.stderr.write(`${escapeControls(line)}\n`);
   }
 
   warn(text: string): void {
-    this.err(`${this.paintError('yellow', 'warning:')} ${text}`);
+    this.err(`${this.#paintError('yellow', 'warning:')} ${text}`);
+  }
+
+  fail({ message, problems }: Failure): void {
+    this.err(`${this.#paintError('red', 'smart-router:')} ${message}`);
+    for (const problem of problems) this.err(`  ${problem}`);
   }
 
   /** On a terminal, one line that the next output replaces; elsewhere nothing. */
   progress(line: string): void {
     if (!this.showsProgress) return;
-    const width = (this.#stderr.columns || 80) - 1;
-    this.#stderr.write(`\r\u001b[2K${line.slice(0, width)}`);
+    const width = (this.stderr.columns || 80) - 1;
+    this.stderr.write(`\r\u001b[2K${line.slice(0, width)}`);
     this.#progress = line;
   }
 
   #clearProgress(): void {
     if (this.#progress === '') return;
     this.#progress = '';
-    this.#stderr.write('\r\u001b[2K');
+    this.stderr.write('\r\u001b[2K');
   }
 }

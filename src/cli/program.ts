@@ -1,6 +1,6 @@
 /** All commands, one file per noun in commands/. A test compares them with docs/cli.md. */
 import type { Command } from 'commander';
-import type { Cli } from './cli.js';
+import { type Cli, createProgramOf } from './cli.js';
 import { agent } from './commands/agent.js';
 import { alerts } from './commands/alerts.js';
 import { audit } from './commands/audit.js';
@@ -19,10 +19,9 @@ import { serve } from './commands/serve.js';
 import { status } from './commands/status.js';
 import { tiers } from './commands/tiers.js';
 import { top } from './commands/top.js';
-import { createFrame, type Write } from './frame.js';
 
-export function createProgram(cli: Cli, write: Write): Command {
-  return createFrame(cli, write, {
+export function createProgram(cli: Cli): Command {
+  return createProgramOf(cli, {
     'Run:': [serve, agent, demo, config, doctor],
     'Look:': [status, alerts, pods, calls, explain, events, top, audit],
     'Act:': [allocate, release, drain, undrain, removals, records],

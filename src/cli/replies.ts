@@ -1,5 +1,6 @@
 /** The router's replies: their types, and how lists are read to their end. */
 import type { Static } from 'typebox';
+import type * as consoleSchemas from '../http/console-schemas.js';
 import type { Explained as ExplainedSchema } from '../http/explain-schemas.js';
 import type * as recordSchemas from '../http/record-schemas.js';
 import type * as schemas from '../http/schemas.js';
@@ -17,56 +18,64 @@ export type Audit = Static<typeof schemas.Audit>;
 export type Removals = Static<typeof schemas.Removals>;
 export type RemovalsConfirmed = Static<typeof schemas.RemovalsConfirmed>;
 export type Merchant = Static<typeof settingsSchemas.Merchant>;
+export type Merchants = Static<typeof settingsSchemas.Merchants>;
 export type Allocated = Static<typeof schemas.Allocated>;
 export type Explained = Static<typeof ExplainedSchema>;
 export type Released = Static<typeof schemas.Released>;
 export type Drained = Static<typeof schemas.Drained>;
 export type Undrained = Static<typeof schemas.Undrained>;
+export type AlertList = Static<typeof consoleSchemas.AlertList>;
+export type Alert = AlertList['alerts'][number];
+export type History = Static<typeof consoleSchemas.History>;
+/** Each type has fields of its own. */
+export type RouterEvent = Static<typeof consoleSchemas.FoundEvents>['events'][number] & {
+  readonly [field: string]: unknown;
+};
+type WithEvents<T> = Omit<T, 'events'> & { events: RouterEvent[] };
+export type FoundEvents = WithEvents<Static<typeof consoleSchemas.FoundEvents>>;
+export type Timeline = WithEvents<Static<typeof consoleSchemas.Timeline>>;
 export type RecordWorkflows = Static<typeof recordSchemas.RecordWorkflows>;
 export type RecordNumbers = RecordWorkflows['workflows'][number];
 export type StuckRecords = Static<typeof recordSchemas.StuckRecords>;
 export type FailedRecords = Static<typeof recordSchemas.FailedRecords>;
 export type RecordDocument = StuckRecords['records'][number];
 
+interface Lists {
+  pods: Pod;
+  calls: Call;
+  waiting: WaitingCall;
+}
+
 const pageSize = 1000;
 /** Ten million entries; a broken router must not keep us reading. */
 const maxPages = 10_000;
 
 /** Reads all pages of `/pods` or `/calls`, or the waiting calls. An entry that moves between pages is returned once. */
-export async function readAll<T>(
+export async function readAll<List extends keyof Lists>(
   api: RouterApi,
-  list: 'pods' | 'calls' | 'waiting',
-  pool: string | undefined,
-  idOf: (item: T) => string,
-): Promise<Answer<T[]>> {
-  const found = new Map<string, T>();
-  let cursor: string | null = null;
+  list: List,
+  pool?: string,
+): Promise<Answer<Lists[List][]>> {
+  const found = new Map<unknown, Lists[List]>();
+  const query = new URLSearchParams({ limit: String(pageSize) });
+  if (pool !== undefined) query.set('pool', pool);
+  if (list === 'waiting') query.set('waiting', 'true');
   for (let page = 0; page < maxPages; page++) {
-    const query = new URLSearchParams({ limit: String(pageSize) });
-    if (pool !== undefined) query.set('pool', pool);
-    if (list === 'waiting') query.set('waiting', 'true');
-    if (cursor !== null) query.set('cursor', cursor);
-    const { body, nowMs }: Answer<Record<string, unknown>> = await api.send(
-      `/${list === 'pods' ? list : 'calls'}?${query}`,
-      {
-        has: list,
-      },
-    );
-    for (const item of body[list] as T[]) found.set(idOf(item), item);
-    cursor = typeof body.cursor === 'string' ? body.cursor : null;
-    if (cursor === null) return { body: [...found.values()], nowMs };
+    const path = `/${list === 'pods' ? 'pods' : 'calls'}?${query}`;
+    const { body, nowMs } = await api.send<Record<List, Lists[List][]> & { cursor?: unknown }>(path, list);
+    for (const item of body[list]) found.set('call_sid' in item ? item.call_sid : item.pod_name, item);
+    if (typeof body.cursor !== 'string') return { body: [...found.values()], nowMs };
+    query.set('cursor', body.cursor);
   }
   throw new Failure('failed', `the router's list of ${list} does not end after ${maxPages} pages`);
 }
 
-export async function readStatus(api: RouterApi): Promise<Answer<Status>> {
-  return api.send<Status>('/status', { has: 'pools' });
-}
+export const readStatus = (api: RouterApi) => api.send<Status>('/status', 'pools');
 
 /** For additional data: undefined after any failure except a rejected key. */
 export async function readOptional<T>(api: RouterApi, path: string, has: string): Promise<T | undefined> {
   try {
-    return (await api.send<T>(path, { has })).body;
+    return (await api.send<T>(path, has)).body;
   } catch (error) {
     if (error instanceof Failure && ['unauthorized', 'forbidden'].includes(error.code)) throw error;
     return undefined;

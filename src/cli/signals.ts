@@ -1,23 +1,24 @@
 /** Commands that run until a signal: Ctrl-C, SIGTERM and a closed terminal end them normally. */
 import { stopSignals } from '../abort.js';
-import { exitCodes } from './failure.js';
+import { systemClock } from '../clock.js';
 
-export interface UntilSignal {
+interface UntilSignal {
+  /** Its reason is the name of the signal. */
   readonly signal: AbortSignal;
+  /** Ends the wait as a signal does. */
+  abort(): void;
   /** Removes the signal handlers. */
   release(): void;
 }
 
-export function untilSignal(): UntilSignal {
+/** `onSecond` ends the process at once: a second signal does not wait for a request in flight. */
+export function untilSignal(onSecond: () => void = () => process.exit(130)): UntilSignal {
   const stop = new AbortController();
-  const end = () => {
-    // A second signal does not wait for a request in flight.
-    if (stop.signal.aborted) process.exit(exitCodes.interrupted);
-    stop.abort();
-  };
+  const end = (name: NodeJS.Signals) => (stop.signal.aborted ? onSecond() : stop.abort(name));
   for (const name of stopSignals) process.on(name, end);
   return {
     signal: stop.signal,
+    abort: () => stop.abort(),
     release: () => {
       for (const name of stopSignals) process.off(name, end);
     },
@@ -35,4 +36,11 @@ export function untilAborted(signal: AbortSignal): Promise<void> {
 export async function unlessAborted(signal: AbortSignal, work: Promise<void>): Promise<void> {
   work.catch(() => undefined);
   await Promise.race([work, untilAborted(signal)]);
+}
+
+const exitDelayMs = 500;
+
+/** Everything has stopped: an open input or a connection that does not close must not keep the process alive. */
+export function exitSoon(): void {
+  systemClock.after(exitDelayMs, () => process.exit(), { unref: true });
 }

@@ -5,7 +5,7 @@
 import type { Cluster } from '../cluster/simulator/cluster.js';
 import type { Agents } from './agents.js';
 import type { CallCounts, Callers } from './callers.js';
-import type { AgentPod, ClusterMonitor } from './cluster-monitor.js';
+import type { ClusterMonitor } from './cluster-monitor.js';
 import type { DemoContext } from './context.js';
 import type { Dice } from './dice.js';
 import type { Engine } from './engine.js';
@@ -55,7 +55,7 @@ export class Actions {
     const { leader } = monitor;
     if (leader === undefined) return this.#say('no router leads at the moment');
     this.#say(`${how} ${leader}, the leader (${how === 'kill' ? 'SIGKILL' : 'SIGTERM'})`);
-    routers.end(leader, how);
+    routers.group.end(leader, how);
   }
 
   async roll(): Promise<void> {
@@ -100,7 +100,7 @@ export class Actions {
     if (!target) return;
     const { pod, calls } = target;
     this.#say(`drain ${pod}: no new calls${calls > 0 ? `; ${count(calls, 'call')} may finish` : ''}`);
-    if (!(await operator.drain(pod, 'drain'))) return log('agent', `cannot drain ${pod}: no router did it`);
+    if (!(await operator.drain(pod, 'drain'))) return log('agent', `cannot drain ${pod}: no router answered`);
     this.#drained.add(pod);
     if (await this.#until(() => this.#isIdle(pod))) log('agent', `${pod} has no calls left: safe to stop`);
     await sleep(seconds.drained);
@@ -175,23 +175,26 @@ export class Actions {
   }
 
   async rush(): Promise<void> {
-    const callers = this.#freePlaces(/^(gold|standard|basic)-/) + 6;
-    this.#say(`rush hour: ${callers} callers at once, more than all agents can serve: Twilio holds some`);
+    const { callers } = this.#options;
+    const number = this.#freePlaces(/^(gold|standard|basic)-/) + 6;
+    this.#say(`rush hour: ${number} callers at once, more than all agents can serve: Twilio holds some`);
     // All of them before the first hangs up.
-    await this.#placeCalls(callers, { pause: 0.1, isTwilio: true });
+    await this.#placeCalls(number, 0.1, (talkSeconds) => callers.ring(talkSeconds));
   }
 
   async merchantRush(): Promise<void> {
-    const callers = this.#freePlaces(/^acme-/) + 2;
-    this.#say(`${callers} callers for acme: its own pool first, then its fallback`);
-    await this.#placeCalls(callers, { merchant: 'acme' });
+    const { callers } = this.#options;
+    const number = this.#freePlaces(/^acme-/) + 2;
+    this.#say(`${number} callers for acme: its own pool first, then its fallback`);
+    await this.#placeCalls(number, 0.25, (talkSeconds) => callers.place(talkSeconds, 'acme'));
   }
 
   /** nova has no fallback: callers who do not wait get a busy tone when both of its agents are busy. */
   async exhaust(): Promise<void> {
-    const callers = this.#freePlaces(/^nova-/) + 2;
-    this.#say(`${callers} callers for nova who do not wait, and no fallback: some get a busy tone`);
-    await this.#placeCalls(callers, { merchant: 'nova', mayWait: false });
+    const { callers } = this.#options;
+    const number = this.#freePlaces(/^nova-/) + 2;
+    this.#say(`${number} callers for nova who do not wait, and no fallback: some get a busy tone`);
+    await this.#placeCalls(number, 0.25, (talkSeconds) => callers.place(talkSeconds, 'nova', false));
   }
 
   async loseRelease(): Promise<void> {
@@ -210,15 +213,11 @@ export class Actions {
   /** Picks a ready agent, one with calls if there is any. */
   #target(): { pod: string; calls: number } | undefined {
     const { monitor, agents, dice } = this.#options;
-    const ready = monitor.readyAgents.filter(({ name }) => setOf(name) && !this.#drained.has(name));
+    const ready = monitor.readyAgents.filter(({ name }) => !this.#drained.has(name));
     const busy = ready.filter(({ name }) => !this.#isIdle(name));
-    const candidates: AgentPod[] = busy.length > 0 ? busy : ready;
-    if (candidates.length > 0) {
-      const pod = dice.pick(candidates).name;
-      return { pod, calls: agents.callsOn(pod) };
-    }
-    this.#say('no agent is ready');
-    return undefined;
+    if (ready.length === 0) return void this.#say('no agent is ready');
+    const pod = dice.pick(busy.length > 0 ? busy : ready).name;
+    return { pod, calls: agents.callsOn(pod) };
   }
 
   #isIdle(pod: string): boolean {
@@ -234,20 +233,14 @@ export class Actions {
 
   async #placeCalls(
     number: number,
-    {
-      merchant,
-      mayWait = true,
-      pause = 0.25,
-      isTwilio = false,
-    }: { merchant?: string; mayWait?: boolean; pause?: number; isTwilio?: boolean } = {},
+    pauseSeconds: number,
+    place: (talkSeconds: number) => Promise<unknown>,
   ): Promise<void> {
-    const { dice, callers, sleep, later, signal } = this.#options;
+    const { dice, sleep, later, signal } = this.#options;
     for (let i = 0; i < number && !signal.aborted; i++) {
       const talkSeconds = dice.between(6, 9);
-      later(0, () =>
-        isTwilio ? callers.ring(talkSeconds, merchant) : callers.place(talkSeconds, merchant, mayWait),
-      );
-      await sleep(pause);
+      later(0, () => place(talkSeconds));
+      await sleep(pauseSeconds);
     }
   }
 

@@ -7,29 +7,25 @@
  */
 import type { Client, Reporter } from '../client/index.js';
 import { ApiError } from '../client/index.js';
-import type { Clock } from '../clock.js';
 import type { Pod } from '../cluster/simulator/objects.js';
 import type { AgentHooks } from '../cluster/simulator/pod-lifecycle.js';
 import type { CallCounts } from './callers.js';
-import { setOf } from './setup.js';
+import type { DemoContext } from './context.js';
+import { seconds, setOf } from './setup.js';
 
 /** How a call ended before its caller hung up. */
 export type EarlyEnd = 'lost' | 'cut';
 type OnEarlyEnd = (how: EarlyEnd, why: string) => void;
 
 /** The caller's end of a call. */
-export interface PhoneLine {
+interface PhoneLine {
   /** Returns false when the call had ended already. */
   hangUp(): boolean;
 }
 
-export interface AgentsOptions {
+interface AgentsOptions extends DemoContext {
   client: Client;
-  clock: Clock;
   counts: CallCounts;
-  reportMs: number;
-  /** When to end a call that a visitor allocated and did not release. */
-  visitorCallMs: number;
   /** A drain is complete; `calls` were live at its start. */
   onDrained: (pod: string, calls: number, ms: number) => void;
 }
@@ -81,10 +77,11 @@ export class Agents {
 
   /** A visitor's call has no simulated caller: its agent keeps it for a while. */
   connectVisitor(pod: string, callSid: string): void {
-    const { clock, visitorCallMs } = this.#options;
+    const { clock, ms } = this.#options;
     if (this.#visitorCalls.has(callSid)) return;
-    const line = this.connect(pod, callSid, () => this.endVisitor(callSid));
-    const cancel = clock.after(visitorCallMs, () => this.endVisitor(callSid), { unref: true });
+    const end = () => this.endVisitor(callSid);
+    const line = this.connect(pod, callSid, end);
+    const cancel = clock.after(ms(seconds.visitorCall), end, { unref: true });
     this.#visitorCalls.set(callSid, { line, cancel });
   }
 
@@ -96,11 +93,11 @@ export class Agents {
   }
 
   #start({ metadata: { name, uid } }: Pod): void {
-    const { client, reportMs } = this.#options;
+    const { client, ms } = this.#options;
     const calls: Agent['calls'] = new Map();
     const reporter = client.startReporting(name, () => [...calls.keys()], {
       uid,
-      intervalMs: Math.round(reportMs),
+      intervalMs: Math.round(ms(seconds.report, 300)),
       onConflict: (refused) => {
         for (const callSid of refused) drop(calls, callSid, 'cut', 'assigned to another agent');
       },

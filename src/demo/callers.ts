@@ -3,10 +3,9 @@
  * all agents are busy, they stay on the line and wait for one.
  */
 import { type Client, NoPodsError, RouterUnavailableError, StillWaitingError } from '../client/index.js';
-import type { Clock } from '../clock.js';
 import type { Agents, EarlyEnd } from './agents.js';
 import type { DemoContext } from './context.js';
-import { inSeconds, type Line } from './lines.js';
+import { inSeconds } from './lines.js';
 import { podIn } from './setup.js';
 import type { Twilio } from './twilio.js';
 
@@ -39,17 +38,14 @@ export class CallCounts {
   }
 }
 
-interface CallersOptions {
+interface CallersOptions extends DemoContext {
   client: Client;
   twilio: Twilio;
   agents: Agents;
   counts: CallCounts;
-  clock: Clock;
-  later: DemoContext['later'];
-  line: (line: Omit<Line, 'at'>) => void;
 }
 
-export interface PlacedCall {
+interface PlacedCall {
   callSid: string;
   podName: string;
   /** Ends the call at its agent without a release. */
@@ -93,8 +89,8 @@ export class Callers {
   }
 
   /** As `place`, but through Twilio: while all agents are busy the caller is held and hears the place in the queue. */
-  async ring(talkSeconds: number, merchantId?: string): Promise<void> {
-    const { twilio, counts, clock, line } = this.#options;
+  async ring(talkSeconds: number): Promise<void> {
+    const { twilio, counts, clock, log } = this.#options;
     const call = this.#newSid();
     const startedMs = clock.monotonic();
     const waiting = this.#waiting();
@@ -103,10 +99,10 @@ export class Callers {
       waiting.begin();
       const news = heard.filter((text) => !known.has(text));
       for (const text of news) known.add(text);
-      if (news.length > 0) line({ kind: 'hears', call, text: `“${news.join(' ')}”` });
+      if (news.length > 0) log('hears', `“${news.join(' ')}”`, { call });
     };
     const release = () => twilio.completed(call);
-    const stream = await twilio.ring(call, merchantId, onHeld).catch(async () => {
+    const stream = await twilio.ring(call, onHeld).catch(async () => {
       counts.unanswered += 1;
       await release().catch(() => {});
       return null;
@@ -116,7 +112,7 @@ export class Callers {
     const wasHeld = waiting.end(pod !== undefined);
     if (pod === undefined) return;
     const text = `by Twilio, after ${inSeconds(clock.monotonic() - startedMs)} on hold`;
-    if (wasHeld) line({ kind: 'connected', call, pod, text });
+    if (wasHeld) log('connected', text, { call, pod });
     this.#connect(call, pod, talkSeconds, { release, detach() {} });
   }
 
@@ -155,12 +151,12 @@ export class Callers {
     talkSeconds: number,
     held: { detach(): void; release(): Promise<unknown> },
   ): PlacedCall {
-    const { agents, counts, later, line } = this.#options;
+    const { agents, counts, later, log } = this.#options;
     counts.started += 1;
     const phone = agents.connect(podName, callSid, (how: EarlyEnd, why) => {
       held.detach();
       counts[how] += 1;
-      if (how === 'cut') line({ kind: 'cut', call: callSid, pod: podName, text: why });
+      if (how === 'cut') log('cut', why, { call: callSid, pod: podName });
     });
     let isReleased = true;
     const hangUp = () => {

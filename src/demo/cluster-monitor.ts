@@ -4,7 +4,6 @@
  *
  * The leader is the holder of the Lease, unless that router has exited: the Lease names it until another takes over.
  */
-import type { Clock } from '../clock.js';
 import type { Cluster } from '../cluster/simulator/cluster.js';
 import type { Pod } from '../cluster/simulator/objects.js';
 import { leases, pods } from '../cluster/simulator/resources.js';
@@ -14,9 +13,9 @@ import { count, inSeconds } from './lines.js';
 import type { Exit, ManagedProcess } from './processes.js';
 
 /** `starting`: not ready yet. `crashed`: its container exited and waits for its next start. */
-export type AgentState = 'ready' | 'starting' | 'crashed' | 'terminating';
+type AgentState = 'ready' | 'starting' | 'crashed' | 'terminating';
 
-export interface AgentPod {
+interface AgentPod {
   name: string;
   uid: string;
   version: string;
@@ -24,21 +23,19 @@ export interface AgentPod {
   restarts: number;
 }
 
-interface MonitorOptions {
+interface MonitorOptions extends DemoContext {
   cluster: Cluster;
-  clock: Clock;
   counts: CallCounts;
-  log: DemoContext['log'];
 }
 
 export class ClusterMonitor {
   readonly #options: MonitorOptions;
+  leader: string | undefined;
   readonly #agents = new Map<string, AgentPod>();
   readonly #stop: () => void;
   /** By pod: what its drain did, for the line about its replacement. */
   readonly #drains = new Map<string, string>();
   #holder = '';
-  #leader: string | undefined;
   /** Since when there is no leader, and how many calls had started by then. */
   #leaderless: { after: string | undefined; sinceMs: number; calls: number } | undefined;
 
@@ -51,10 +48,6 @@ export class ClusterMonitor {
       if (type !== 'DELETED') this.#podChanged(JSON.parse(now.json) as Pod);
       else if (this.#agents.get(now.name)?.uid === now.uid) this.#agents.delete(now.name);
     });
-  }
-
-  get leader(): string | undefined {
-    return this.#leader;
   }
 
   /** Undefined while there is no pod of that name. */
@@ -70,12 +63,8 @@ export class ClusterMonitor {
     this.#stop();
   }
 
-  routerUp({ upText }: ManagedProcess): void {
-    this.#options.log('router', upText);
-  }
-
   routerExited({ name }: ManagedProcess, { requested, code, lastError }: Exit): void {
-    const wasLeader = this.#leader === name;
+    const wasLeader = this.leader === name;
     const how = {
       kill: `was killed${wasLeader ? ' while leading' : ''}`,
       stop: 'stopped cleanly',
@@ -110,16 +99,16 @@ export class ClusterMonitor {
     if (holder === this.#holder) return;
     this.#holder = holder;
     if (holder !== '') this.#leaderStarted(holder);
-    else if (this.#leader !== undefined) {
-      this.#options.log('leader', `${this.#leader} released the leader lease`);
-      this.#leaderEnded(this.#leader);
+    else if (this.leader !== undefined) {
+      this.#options.log('leader', `${this.leader} released the leader lease`);
+      this.#leaderEnded(this.leader);
     }
   }
 
   #leaderStarted(leader: string): void {
     const { clock, counts, log } = this.#options;
     const gap = this.#leaderless;
-    this.#leader = leader;
+    this.leader = leader;
     this.#leaderless = undefined;
     if (!gap) {
       log('leader', `${leader} leads`);
@@ -133,7 +122,7 @@ export class ClusterMonitor {
 
   #leaderEnded(name: string): void {
     const { clock, counts } = this.#options;
-    this.#leader = undefined;
+    this.leader = undefined;
     this.#leaderless ??= { after: name, sinceMs: clock.monotonic(), calls: counts.started };
   }
 }

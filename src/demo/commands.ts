@@ -1,6 +1,32 @@
-/** The commands of a visitor: a key on a terminal, a word on a line of its own elsewhere. */
+/** The actions by their word: commands of a visitor (a key on a terminal, the word elsewhere) and steps of the scenario. */
 import type { Actions } from './actions.js';
 import type { Scenario } from './scenario.js';
+
+interface Action {
+  /** Of a command of the visitor; others are steps of the scenario only. */
+  key?: string;
+  what?: string;
+  run: (actions: Actions) => Promise<void>;
+}
+
+export const actionsByWord = {
+  'kill-leader': { key: 'k', what: 'kill the leader', run: (actions) => actions.endLeader('kill') },
+  'stop-leader': { key: 's', what: 'stop the leader', run: (actions) => actions.endLeader('stop') },
+  roll: { key: 'r', what: 'roll the agents', run: (actions) => actions.roll() },
+  crash: { key: 'c', what: 'crash an agent', run: (actions) => actions.crash() },
+  delete: { key: 'd', what: 'delete an agent', run: (actions) => actions.delete() },
+  drain: { key: 'n', what: 'drain an agent', run: (actions) => actions.drain() },
+  'lose-redis': { key: 'f', what: 'flush Redis', run: (actions) => actions.flushStore() },
+  'pause-redis': { key: 'x', what: 'pause Redis', run: (actions) => actions.pauseStore() },
+  'kill-worker': { key: 'w', what: 'kill a worker', run: (actions) => actions.killWorker() },
+  api: { key: 'a', what: 'API server down/up', run: (actions) => actions.toggleApi() },
+  rush: { key: 'u', what: 'rush hour', run: (actions) => actions.rush() },
+  exhaust: { key: 'e', what: 'exhaust a pool', run: (actions) => actions.exhaust() },
+  'merchant-rush': { run: (actions) => actions.merchantRush() },
+  'lose-release': { run: (actions) => actions.loseRelease() },
+} as const satisfies Record<string, Action>;
+
+export type Word = keyof typeof actionsByWord;
 
 export interface Command {
   key: string;
@@ -14,42 +40,21 @@ export interface CommandParts {
   scenario: Scenario;
   quit: () => void;
   help: () => void;
-  say: (text: string) => void;
 }
 
-export function commandsOf({ actions, scenario, quit, help, say }: CommandParts): Command[] {
-  const act = (key: string, word: string, what: string, action: () => Promise<void>): Command => ({
-    key,
-    word,
-    what,
-    run: () => {
+export function commandsOf({ actions, scenario, quit, help }: CommandParts): Command[] {
+  const acts = Object.entries<Action>(actionsByWord).flatMap(([word, { key, what, run }]) => {
+    if (key === undefined || what === undefined) return [];
+    const pauseAndRun = () => {
       scenario.pause();
-      return action();
-    },
+      return run(actions);
+    };
+    return [{ key, word, what, run: pauseAndRun }];
   });
-  const toggleStory = () => {
-    scenario.toggle();
-    say(scenario.isOn ? 'story on' : 'story off: only calls and records continue');
-  };
   return [
-    act('k', 'kill-leader', 'kill the leader', () => actions.endLeader('kill')),
-    act('s', 'stop-leader', 'stop the leader', () => actions.endLeader('stop')),
-    act('r', 'roll', 'roll the agents', () => actions.roll()),
-    act('c', 'crash', 'crash an agent', () => actions.crash()),
-    act('d', 'delete', 'delete an agent', () => actions.delete()),
-    act('n', 'drain', 'drain an agent', () => actions.drain()),
-    act('f', 'lose-redis', 'flush Redis', () => actions.flushStore()),
-    act('x', 'pause-redis', 'pause Redis', () => actions.pauseStore()),
-    act('w', 'kill-worker', 'kill a worker', () => actions.killWorker()),
-    act('a', 'api', 'API server down/up', () => actions.toggleApi()),
-    act('u', 'rush', 'rush hour', () => actions.rush()),
-    act('e', 'exhaust', 'exhaust a pool', () => actions.exhaust()),
-    { key: 'p', word: 'story', what: 'story on/off', run: toggleStory },
+    ...acts,
+    { key: 'p', word: 'story', what: 'story on/off', run: () => scenario.toggle() },
     { key: '?', word: 'help', what: 'help', run: help },
     { key: 'q', word: 'quit', what: 'quit', run: quit },
   ];
-}
-
-export function findCommand(commands: readonly Command[], text: string): Command | undefined {
-  return commands.find(({ key, word }) => text === key || text === word);
 }

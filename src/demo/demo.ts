@@ -16,20 +16,20 @@ import { setMaxListeners } from 'node:events';
 import { abortWith } from '../abort.js';
 import { EventFeed, type StoreEvent } from '../calls/events.js';
 import { createClient } from '../client/index.js';
-import { type Clock, systemClock } from '../clock.js';
+import { systemClock } from '../clock.js';
 import { startCluster } from '../cluster/simulator/cluster.js';
-import { messageOf } from '../errors.js';
 import { Actions } from './actions.js';
 import { Agents } from './agents.js';
 import { CallCounts, Callers } from './callers.js';
 import { ClusterMonitor } from './cluster-monitor.js';
-import { commandsOf, findCommand } from './commands.js';
-import type { DemoContext } from './context.js';
+import { commandsOf } from './commands.js';
+import { createContext, type DemoContext } from './context.js';
 import { Dice } from './dice.js';
 import { Display, type DisplayOptions } from './display.js';
 import { openEngine } from './engine.js';
 import { EventLog } from './event-log.js';
 import { Fleet } from './fleet.js';
+import { viewOf } from './frame.js';
 import { Operator, type RouterStatus } from './operator.js';
 import { RecordPlane } from './records/plane.js';
 import { Routers } from './routers.js';
@@ -37,33 +37,28 @@ import { Scenario } from './scenario.js';
 import { freePort, Service } from './service.js';
 import {
   agentCount,
-  chainOf,
   keyVariable,
   loadSetup,
   recordsDisabledReason,
   routerNames,
   seconds,
+  speedOf,
 } from './setup.js';
 import { Twilio } from './twilio.js';
-import { viewOf } from './view.js';
 
-export interface DemoOptions extends Omit<DisplayOptions, 'quiet' | 'headless' | 'clock'> {
+interface DemoOptions extends Omit<DisplayOptions, 'clock'> {
   env: NodeJS.ProcessEnv;
   /** The visitor wants to quit. */
   onQuit: () => void;
   /** Aborts the start. */
   signal: AbortSignal;
-  quiet?: boolean;
-  headless?: boolean;
   /** Whether the scenario runs. Default: true. */
   story?: boolean;
   port?: number;
   seed?: number;
-  /** For tests: 10 makes a minute of the demo last six seconds, leases included. */
-  speed: number;
 }
 
-export interface RunningDemo {
+interface RunningDemo {
   url: string;
   /** Runs a command by its key or word. */
   command(text: string): void;
@@ -75,37 +70,20 @@ const statusIntervalMs = 500;
 const readyTimeoutMs = 60_000;
 
 export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
-  const { env, speed, quiet = false, headless = false } = options;
+  const { env } = options;
   const clock = systemClock;
-  const { config, routerEnv } = loadSetup(env, speed, options.port);
-  const display = new Display({ ...options, quiet, headless, clock });
+  const { config, routerEnv } = loadSetup(env, options.port);
+  const display = new Display({ ...options, clock });
   const stopping = new AbortController();
   abortWith(stopping, options.signal);
   const { signal } = stopping;
   // Every sleep listens to it.
   setMaxListeners(0, signal);
-  const now = () => new Date(clock.now()).toISOString();
-  const context: DemoContext = {
-    clock,
-    speed,
-    signal,
-    log(kind, text) {
-      if (!signal.aborted) display.line({ at: now(), kind, text });
-    },
-    sleep: (time) => clock.sleep((time * 1000) / speed, signal),
-    later(afterSeconds, work) {
-      const run = async () => {
-        await context.sleep(afterSeconds);
-        if (!signal.aborted) await work();
-      };
-      run().catch((error: unknown) => context.log('do', `demo error: ${messageOf(error)}`));
-    },
-  };
-  const { log, later } = context;
-  const ms = (time: number) => (time * 1000) / speed;
+  const context = createContext(clock, speedOf(env), signal, (line) => display.line(line));
+  const { log, ms, later } = context;
 
   const counts = new CallCounts();
-  const eventLog = new EventLog(chainOf);
+  const eventLog = new EventLog();
   const records = new RecordPlane(context, recordsDisabledReason(env));
   // In the order of the starts; stopped in reverse, with the summary last.
   const stops: (() => Promise<void> | void)[] = [
@@ -129,7 +107,7 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     );
 
     const dice = new Dice(options.seed ?? randomInt(2 ** 32));
-    const monitor = new ClusterMonitor({ cluster, clock, counts, log });
+    const monitor = new ClusterMonitor({ ...context, cluster, counts });
     stops.push(() => monitor.stop());
     const routers = new Routers({
       names: routerNames,
@@ -138,14 +116,14 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
       kubeconfigFor: (name) => cluster.kubeconfigFor(name),
       restartMs: ms(seconds.routerRestart),
       clock,
-      onUp: (router) => monitor.routerUp(router),
+      onUp: ({ upText }) => log('router', upText),
       onExit: (router, exit) => {
         monitor.routerExited(router, exit);
         records.routerExited(router.instance);
       },
     });
     stops.push(() => routers.close());
-    routers.start();
+    routers.group.start();
     const service = new Service(() => routers.endpoints);
     const ownPort = await service.listen(port, config.httpHost);
     stops.push(() => service.close());
@@ -161,35 +139,23 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     });
     stops.push(() => client.close());
     const agents = new Agents({
+      ...context,
       client,
-      clock,
       counts,
-      reportMs: Math.max(300, ms(seconds.report)),
-      visitorCallMs: ms(seconds.visitorCall),
       onDrained: (pod, calls, tookMs) => monitor.agentDrained(pod, calls, tookMs),
     });
-    const fleet = new Fleet(cluster, monitor, agents.hooks, speed);
+    const fleet = new Fleet(cluster, monitor, agents.hooks, context);
     stops.push(() => fleet.stop());
     const { publicUrl, twilioAuthToken: token } = config;
-    const callers = new Callers({
-      client,
-      twilio: new Twilio({ ...context, url, publicUrl, token }),
-      agents,
-      counts,
-      clock,
-      later,
-      line: (line) => {
-        if (!signal.aborted) display.line({ at: now(), ...line });
-      },
-    });
+    const twilio = new Twilio({ ...context, url, publicUrl, token });
+    const callers = new Callers({ ...context, client, twilio, agents, counts });
     const operator = new Operator(url, config.adminKey, clock);
     const parts = { dice, engine, cluster, routers, monitor, fleet, agents, callers, records, counts };
     const actions = new Actions({ ...context, ...parts, eventLog, operator });
     const scenario = new Scenario({ ...context, dice, callers, actions, isOn: options.story ?? true });
-    const say = (text: string) => log('do', text);
     const words = () => commands.map(({ word }) => word).join(', ');
-    const help = () => say(`commands: ${words()}`);
-    const commands = commandsOf({ actions, scenario, quit: options.onQuit, help, say });
+    const help = () => log('do', `commands: ${words()}`);
+    const commands = commandsOf({ actions, scenario, quit: options.onQuit, help });
 
     let status: RouterStatus | undefined;
     const view = () => viewOf({ ...parts, actions }, status);
@@ -204,14 +170,14 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
 
     const feed = new EventFeed(engine.connection, clock);
     stops.push(() => feed.close());
-    follow(feed, clock, signal, (event) => {
+    follow(feed, context, (event) => {
       connectVisitors(event, agents);
       for (const line of eventLog.linesOf(event)) if (!signal.aborted) display.line(line);
     });
     later(0, async () => {
       for (let passedMs = 0; !signal.aborted; passedMs += statusIntervalMs) {
         status = await operator.status();
-        if (passedMs % (poolLinesSeconds * 1000) === 0 && passedMs > 0) display.numbers(now(), view());
+        if (passedMs % (poolLinesSeconds * 1000) === 0 && passedMs > 0) display.numbers(view(), log);
         await clock.sleep(statusIntervalMs, signal);
       }
     });
@@ -228,10 +194,10 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     }
     const command = (text: string) => {
       if (display.help(text)) return;
-      const known = findCommand(commands, text);
+      const known = commands.find(({ key, word }) => text === key || text === word);
       if (known) later(0, async () => known.run());
       // Unknown keys are ignored, unknown words are reported.
-      else if (!display.isPicture) say(`unknown command ${text}; commands: ${words()}`);
+      else if (!options.isPicture) log('do', `unknown command ${text}; commands: ${words()}`);
     };
     return { url, command, stop: stopAll };
   } catch (error) {
@@ -273,12 +239,7 @@ async function untilReady(
  * Reads every event of the store, which was empty at first, once and in order. The subscription only wakes the reader,
  * because it starts a moment after `subscribe` and could miss events.
  */
-function follow(
-  feed: EventFeed,
-  clock: Clock,
-  signal: AbortSignal,
-  onEvent: (event: StoreEvent) => void,
-): void {
+function follow(feed: EventFeed, { clock, signal }: DemoContext, onEvent: (event: StoreEvent) => void): void {
   let last = '0-0';
   let wake = new AbortController();
   const unsubscribe = feed.subscribe(() => wake.abort());

@@ -7,28 +7,34 @@
  */
 import type { Clock } from '../clock.js';
 import { FullScreen } from '../terminal/full-screen.js';
-import type { OutStream, Paint } from '../terminal/text.js';
-import { introduction, movedText, type Usage, usage } from './banner.js';
+import { type OutStream, type Paint, wrap } from '../terminal/text.js';
+import { version } from '../version.js';
 import type { CallCounts } from './callers.js';
+import type { Command } from './commands.js';
+import type { DemoContext } from './context.js';
 import type { EventLog } from './event-log.js';
-import { drawCell, frame, helpPage } from './frame.js';
+import { drawCell, frame, helpPage, legend, type View } from './frame.js';
 import { count, format, isAboutOneCall, type Line } from './lines.js';
 import type { RecordsView } from './records/plane.js';
-import type { View } from './view.js';
 
 export interface DisplayOptions {
   out: OutStream;
   paint: Paint;
-  /** A full-screen picture instead of lines. */
+  /** A full-screen picture instead of lines; neither `quiet` nor `headless`. */
   isPicture: boolean;
   /** Only the banner and the summary. */
-  quiet: boolean;
+  quiet?: boolean;
   /** Only one line of JSON with the address, for programs. */
-  headless: boolean;
+  headless?: boolean;
   clock: Clock;
 }
 
-export interface Content extends Usage {
+export interface Content {
+  url: string;
+  takenPort: number | undefined;
+  /** The variable that holds the API key, if one is needed. */
+  keyVariable: string | undefined;
+  commands: readonly Command[];
   view: () => View;
   isStoryOn: () => boolean;
 }
@@ -53,14 +59,9 @@ export class Display {
     this.#sinceMs = options.clock.monotonic();
   }
 
-  get isPicture(): boolean {
-    const { isPicture, quiet, headless } = this.#options;
-    return isPicture && !quiet && !headless;
-  }
-
   open(content: Content): void {
     this.#content = content;
-    if (this.isPicture) {
+    if (this.#options.isPicture) {
       this.#screen.open();
       this.#draw();
     } else if (!this.#options.headless) this.#print(...introduction(this.#options.paint));
@@ -70,7 +71,7 @@ export class Display {
   ready(): void {
     this.#isReady = true;
     const content = this.#content;
-    if (this.isPicture || !content) return;
+    if (this.#options.isPicture || !content) return;
     if (this.#options.headless)
       this.#print(JSON.stringify({ ready: true, url: content.url, pid: process.pid }));
     else this.#print(...usage(content, this.#options.paint));
@@ -78,7 +79,7 @@ export class Display {
 
   line(line: Line): void {
     if (this.#options.quiet || this.#options.headless) return;
-    if (!this.isPicture) this.#print(format(line, this.#options.paint));
+    if (!this.#options.isPicture) this.#print(format(line, this.#options.paint));
     else if (isAboutOneCall(line)) this.#latestCall = line;
     // The picture shows sites elsewhere.
     else if (line.kind !== 'site') this.#lines.push(line);
@@ -86,18 +87,17 @@ export class Display {
   }
 
   /** Prints pools and records; the picture always shows them. */
-  numbers(at: string, { pools, calls, records }: View): void {
-    if (this.isPicture) return;
+  numbers({ pools, calls, records }: View, log: DemoContext['log']): void {
+    const { isPicture, paint } = this.#options;
+    if (isPicture) return;
     const shown = pools.map(({ set, cells, numbers }) => {
-      const name = this.#options.paint('bold', set.name);
+      const name = paint('bold', set.name);
       if (!numbers) return `${name} ?`;
       if (numbers.type === 'shared') return `${name} ${numbers.active_calls}/${numbers.capacity}`;
-      return `${name} ${cells.map((cell) => drawCell(cell, false, this.#options.paint)).join('')}`;
+      return `${name} ${cells.map((cell) => drawCell(cell, false, paint)).join('')}`;
     });
-    const text = `${shown.join('  ')}  (${count(calls.live, 'call')})`;
-    this.line({ at, kind: 'other', label: 'pools', text });
-    if (records.isOpen && records.disabledReason === undefined)
-      this.line({ at, kind: 'records', text: recordsText(records) });
+    log('pools', `${shown.join('  ')}  (${count(calls.live, 'call')})`);
+    if (records.isOpen && records.disabledReason === undefined) log('records', recordsText(records));
   }
 
   close(calls: CallCounts, counts: EventLog['counts'], records: RecordsView): void {
@@ -119,13 +119,14 @@ export class Display {
       ...(counts.recovered > 0 ? [`${count(counts.recovered, 'zombie')} recovered`] : []),
     ];
     // Lines have printed it at the start.
-    const moved = this.isPicture && takenPort !== undefined ? [`  ${movedText(takenPort, url)}.`] : [];
+    const moved =
+      this.#options.isPicture && takenPort !== undefined ? [`  ${movedText(takenPort, url)}.`] : [];
     this.#print('', `  Stopped: ${parts.join(', ')}.`, ...recordsSummary(records), ...moved, '');
   }
 
   /** `?` opens the help page, any key closes it. True if the key has no other effect. */
   help(key: string): boolean {
-    if (!this.isPicture) return false;
+    if (!this.#options.isPicture) return false;
     const wasShown = this.#isHelpShown;
     this.#isHelpShown = !wasShown && key === '?';
     if (wasShown !== this.#isHelpShown) this.#draw();
@@ -180,4 +181,52 @@ function recordsSummary({ sitemaps, pages, twice, requeued, kills }: RecordsView
     ...(kills > 0 ? [`${requeued} requeued from ${count(kills, 'killed worker')}`] : []),
   ];
   return [`  Records: ${parts.join(', ')}.`];
+}
+
+const movedText = (takenPort: number, url: string) =>
+  `Port ${takenPort} is in use, so the demo listens at ${url}/`;
+
+export function introduction(paint: Paint): string[] {
+  return [
+    '',
+    `  ${paint('bold', `Smart Router ${version}`)}  every live call gets a voice agent; abandoned work is recovered`,
+    '',
+    '  Here    a simulated Kubernetes cluster with 20 voice agents, their callers, and',
+    '          3 router processes. A call tries gold, then standard, then basic (shared:',
+    '          3 calls each). Merchants acme and nova have their own agents; acme falls',
+    '          back to standard, nova has no fallback. The demo also runs PostgreSQL:',
+    '          2 workers and the routers import the sitemaps of made-up sites and read',
+    '          their pages.',
+    `  Agents  ${legend(paint)}`,
+    '',
+    '  Starting, a few seconds.',
+    '',
+  ];
+}
+
+function usage({ url, takenPort, keyVariable, commands }: Content, paint: Paint): string[] {
+  const api = `${url}/api/v1`;
+  const key = keyVariable === undefined ? '' : ` -H "Authorization: Bearer $${keyVariable}"`;
+  const curl = (path: string, body?: string) =>
+    `curl -s${key} ${api}${path}${body ? ` -H 'content-type: application/json' -d '${body}'` : ''}`;
+  return [
+    '',
+    `  Open    ${paint('cyan', `${url}/`)}`,
+    ...(takenPort === undefined ? [] : [`          ${movedText(takenPort, url)}`]),
+    '  Do      type a command and Enter; Ctrl-C stops the demo:',
+    ...wrap(
+      commands.map(({ word }, i) => (i === commands.length - 1 ? word : `${word},`)),
+      68,
+    ).map((line) => `          ${line}`),
+    '  Try     in another terminal:',
+    '',
+    `    ${curl('/status')}`,
+    `    ${curl('/allocate', '{"call_sid":"my-call"}')}`,
+    `    ${curl('/calls/my-call')}`,
+    `    ${curl('/release', '{"call_sid":"my-call"}')}`,
+    `    ${curl('/drain', '{"pod_name":"standard-3","wait":"10s"}')}`,
+    // Works in a clone and with an installed package; elsewhere npx would ask the registry.
+    `    npx smart-router top --url ${url}`,
+    '',
+  ];
 }

@@ -5,20 +5,16 @@
 import type { StoreEvent } from '../calls/events.js';
 import type { PoolId } from '../config/tiers.js';
 import { count, inSeconds, type Line, type LineKind } from './lines.js';
+import { chainOf } from './setup.js';
 
 type MakeLine = (kind: LineKind, text: string, more?: Partial<Line>) => Line;
 
 export class EventLog {
-  readonly counts = { fallbacks: 0, recovered: 0, adopted: 0, drained: 0 };
-  readonly #chainOf: (merchantId: string) => readonly PoolId[];
+  readonly counts = { fallbacks: 0, recovered: 0, adopted: 0 };
   readonly #live = new Map<string, { pod: string; sinceMs: number }>();
   readonly #draining = new Set<string>();
   /** Calls in the store; `#live` also keeps those that a flush deleted, for their age. */
   readonly #inStore = new Set<string>();
-
-  constructor(chainOf: (merchantId: string) => readonly PoolId[]) {
-    this.#chainOf = chainOf;
-  }
 
   storeFlushed(): void {
     this.#inStore.clear();
@@ -73,7 +69,7 @@ export class EventLog {
         if (this.#draining.has(pod)) return [];
         this.#draining.add(pod);
         const calls = Number(fields.calls);
-        if (calls === 0) return [line('draining', 'no new calls'), this.#drained(line)];
+        if (calls === 0) return [line('draining', 'no new calls'), drained(line)];
         return [line('draining', `no new calls; ${count(calls, 'call continues', 'calls continue')}`)];
       }
       case 'pod_undrained':
@@ -111,7 +107,7 @@ export class EventLog {
   #allocated(event: StoreEvent, line: MakeLine): Line {
     const { pool = '', merchant = '' } = event.fields;
     this.#begin(event);
-    const chain = this.#chainOf(merchant);
+    const chain = chainOf(merchant);
     const skipped = chain.slice(0, Math.max(0, chain.indexOf(pool as PoolId)));
     const forMerchant = merchant ? ` (${merchant})` : '';
     if (skipped.length > 0) {
@@ -127,12 +123,7 @@ export class EventLog {
     this.#live.delete(call);
     this.#inStore.delete(call);
     const isIdle = ![...this.#live.values()].some((one) => one.pod === pod);
-    return isIdle && this.#draining.has(pod) ? [this.#drained(line)] : [];
-  }
-
-  #drained(line: MakeLine): Line {
-    this.counts.drained += 1;
-    return line('drained', 'no calls left: safe to stop', { call: '' });
+    return isIdle && this.#draining.has(pod) ? [drained(line)] : [];
   }
 
   #ageOf(event: StoreEvent): string {
@@ -140,6 +131,8 @@ export class EventLog {
     return sinceMs === undefined ? 'unknown age' : inSeconds(timeOf(event) - sinceMs);
   }
 }
+
+const drained = (line: MakeLine) => line('drained', 'no calls left: safe to stop', { call: '' });
 
 const waitOf = ({ fields: { waited_ms } }: StoreEvent) => inSeconds(Number(waited_ms ?? 0));
 

@@ -3,6 +3,7 @@ import type { Cluster } from '../cluster/simulator/cluster.js';
 import type { AgentHooks } from '../cluster/simulator/pod-lifecycle.js';
 import { StatefulSet } from '../cluster/simulator/stateful-set.js';
 import type { ClusterMonitor } from './cluster-monitor.js';
+import type { DemoContext } from './context.js';
 import { agentCount, annotationsOf, seconds, setOf, sets } from './setup.js';
 
 export class Fleet {
@@ -11,8 +12,7 @@ export class Fleet {
   /** The version that all agents have or will have. */
   version = 1;
 
-  constructor(cluster: Cluster, monitor: ClusterMonitor, hooks: AgentHooks, speed: number) {
-    const ms = (value: number) => (value * 1000) / speed;
+  constructor(cluster: Cluster, monitor: ClusterMonitor, hooks: AgentHooks, { ms }: DemoContext) {
     this.#monitor = monitor;
     this.#sets = new Map(
       sets.map((set) => [

@@ -1,12 +1,67 @@
 /**
- * The picture and the help page of the demo as lines of text, for a terminal of any size. Numbers and events wrap; what
- * does not fit is cut off, except the keys.
+ * The state of the demo at one moment, and its picture and help page as lines of text, for a terminal of any size. Numbers
+ * and events wrap; what does not fit is cut off, except the keys.
  */
 import { type Colour, clip, type Paint, plain, wrap } from '../terminal/text.js';
 import { version } from '../version.js';
+import type { Actions, ActionsOptions } from './actions.js';
+import type { CallCounts } from './callers.js';
 import { count, format, type Line } from './lines.js';
+import type { PoolNumbers, RouterStatus } from './operator.js';
+import type { ProcessState } from './processes.js';
+import type { RecordsView } from './records/plane.js';
 import type { KindCounts } from './records/tracker.js';
-import type { Cell, CellState, View } from './view.js';
+import { type AgentSet, agentCount, sets } from './setup.js';
+
+/** `draining`: asked to stop, with or without calls. `gone`: no pod of that name at the moment. */
+type CellState = 'free' | 'busy' | 'draining' | 'starting' | 'crashed' | 'gone';
+
+interface Cell {
+  state: CellState;
+  calls: number;
+}
+
+export interface View {
+  routers: { name: string; state: ProcessState; leads: boolean }[];
+  storeAnswers: boolean;
+  apiAnswers: boolean;
+  /** The cells come from the agents, the numbers from the routers. */
+  pools: { set: AgentSet; cells: Cell[]; numbers: PoolNumbers | undefined }[];
+  roll: { version: number; done: number; total: number; isRolling: boolean };
+  calls: CallCounts;
+  records: RecordsView;
+}
+
+type ViewSources = { actions: Actions } & Pick<
+  ActionsOptions,
+  'routers' | 'monitor' | 'agents' | 'fleet' | 'counts' | 'records'
+>;
+
+export function viewOf(
+  { routers, monitor, agents, fleet, actions, counts, records }: ViewSources,
+  status: RouterStatus | undefined,
+): View {
+  const cellOf = (name: string): Cell => {
+    const calls = agents.callsOn(name);
+    const state = monitor.agent(name)?.state ?? 'gone';
+    if (state === 'ready' && actions.isDrained(name)) return { state: 'draining', calls };
+    if (state === 'ready') return { state: calls > 0 ? 'busy' : 'free', calls };
+    return { state: state === 'terminating' ? 'draining' : state, calls };
+  };
+  return {
+    routers: routers.group.all.map(({ name, state }) => ({ name, state, leads: monitor.leader === name })),
+    storeAnswers: !actions.isStorePaused,
+    apiAnswers: !actions.isApiDown,
+    pools: sets.map((set) => ({
+      set,
+      cells: Array.from({ length: set.replicas }, (_, i) => cellOf(`${set.name}-${i}`)),
+      numbers: status?.pools[set.pool.replace(/^pool:/, '')],
+    })),
+    roll: { version: fleet.version, done: fleet.updated, total: agentCount, isRolling: fleet.isRolling },
+    calls: counts,
+    records: records.view(),
+  };
+}
 
 export interface FrameOptions {
   view: View;
@@ -88,25 +143,33 @@ function header({ url, takenPort, elapsedMs, isStoryOn, rows, paint }: FrameOpti
 }
 
 function routersLine({ routers }: View, paint: Paint): string {
-  return routers
-    .map(({ name, state, leads }) => {
-      if (state === 'down') return `${paint('red', '✕')} ${paint('dim', pad(`${name} ended`))}`;
-      if (state === 'starting') return `${paint('dim', '·')} ${paint('dim', pad(`${name} starting`))}`;
-      if (state === 'stopping') return `${paint('yellow', '□')} ${paint('dim', pad(`${name} stopping`))}`;
-      return leads
-        ? `${paint('green', '■')} ${paint('bold', pad(`${name} leader`))}`
-        : `${paint('green', '□')} ${pad(name)}`;
-    })
-    .join('  ');
+  const drawn = routers.map(({ name, state, leads }) => {
+    const up = leads
+      ? `${paint('green', '■')} ${paint('bold', `${name} leader`.padEnd(partWidth))}`
+      : `${paint('green', '□')} ${name.padEnd(partWidth)}`;
+    return processCell(name, state, paint) ?? up;
+  });
+  return drawn.join('  ');
 }
 
-const pad = (text: string) => text.padEnd(16);
+const partWidth = 17;
+
+/** Undefined for a process that is up. */
+function processCell(name: string, state: ProcessState, paint: Paint): string | undefined {
+  if (state === 'up') return undefined;
+  const [colour, sign, word] = {
+    down: ['red', '✕', 'ended'] as const,
+    starting: ['dim', '·', 'starting'] as const,
+    stopping: ['yellow', '□', 'stopping'] as const,
+  }[state];
+  return `${paint(colour, sign)} ${paint('dim', `${name} ${word}`.padEnd(partWidth))}`;
+}
 
 function backendLine({ storeAnswers, apiAnswers, records }: View, paint: Paint): string {
   const part = (answers: boolean, name: string) =>
     answers
-      ? `${paint('green', '■')} ${pad(name)}`
-      : `${paint('red', '✕')} ${paint('red', pad(`${name}: down`))}`;
+      ? `${paint('green', '■')} ${name.padEnd(partWidth)}`
+      : `${paint('red', '✕')} ${paint('red', `${name}: down`.padEnd(partWidth))}`;
   return [
     part(storeAnswers, 'Redis'),
     part(apiAnswers, 'Kubernetes API'),
@@ -121,8 +184,7 @@ function poolLines({ pools }: View, paint: Paint): string[] {
     const space = '  '.repeat(widest - cells.length);
     if (!numbers) return labelled(set.name, `${drawn}${space}   ${paint('dim', 'no data')}`, paint);
     const { active_calls: calls, capacity, available } = numbers;
-    const filled = capacity > 0 ? Math.round((barWidth * Math.min(calls, capacity)) / capacity) : 0;
-    const bar = `${paint('green', '━'.repeat(filled))}${paint('dim', '─'.repeat(barWidth - filled))}`;
+    const bar = barOf(capacity > 0 ? Math.min(1, calls / capacity) : 0, 'green', paint);
     const text = `${count(calls, 'call').padEnd(8)} ${paint('dim', `${available} of ${numbers.assigned} available`)}`;
     return labelled(set.name, `${drawn}${space}   ${bar} ${text}`, paint);
   });
@@ -131,19 +193,25 @@ function poolLines({ pools }: View, paint: Paint): string[] {
 function rollLine({ roll: { version: wanted, done, total, isRolling } }: View, paint: Paint): string {
   const state = `version ${wanted}`;
   if (!isRolling) return `${state.padEnd(12)} ${paint('dim', `${done} of ${total} ready`)}`;
-  const filled = Math.round((barWidth * done) / total);
-  const bar = `${paint('yellow', '━'.repeat(filled))}${paint('dim', '─'.repeat(barWidth - filled))}`;
+  const bar = barOf(done / total, 'yellow', paint);
   return `${state.padEnd(12)} ${bar} ${paint('yellow', `rolling: ${done} of ${total}`)}`;
 }
 
+function barOf(share: number, colour: Colour, paint: Paint): string {
+  const filled = Math.round(barWidth * share);
+  return `${paint(colour, '━'.repeat(filled))}${paint('dim', '─'.repeat(barWidth - filled))}`;
+}
+
+const zeroIsGreen = (n: number, text: string, otherwise: Colour, paint: Paint) =>
+  paint(n === 0 ? 'green' : otherwise, `${n} ${text}`);
+
 function callParts({ calls }: View, paint: Paint): string[] {
-  const mustBeZero = (n: number, text: string) => paint(n === 0 ? 'green' : 'red', `${n} ${text}`);
   return [
     paint('bold', `${calls.live} live`),
     ...(calls.waiting > 0 ? [paint('yellow', `${calls.waiting} waiting`)] : []),
     `${calls.served} served`,
-    mustBeZero(calls.cut, 'cut'),
-    mustBeZero(calls.doubled, 'given twice'),
+    zeroIsGreen(calls.cut, 'cut', 'red', paint),
+    zeroIsGreen(calls.doubled, 'given twice', 'red', paint),
     ...(calls.lost > 0 ? [`${calls.lost} lost with a crashed agent`] : []),
     ...(calls.busy > 0 ? [`${calls.busy} rejected, all busy`] : []),
     ...(calls.unanswered > 0 ? [`${calls.unanswered} unanswered`] : []),
@@ -158,26 +226,26 @@ function recordLines({ records }: View, options: FrameOptions): string[] {
   if (!isOpen) return [labelled('records', paint('dim', 'PostgreSQL is starting'), paint)];
   const kind = ({ queued, running, done, failed, latest }: KindCounts) =>
     `${`${queued} queued  ${running} running  ${done} done  ${failed} failed`.padEnd(kindWidth)}  ${paint('dim', latest)}`;
-  const zeroIsGreen = (n: number, text: string, style: Colour) =>
-    paint(n === 0 ? 'green' : style, `${n} ${text}`);
   const drawn = workers.map(({ name, state, records: held }) => {
-    if (state === 'down') return `${paint('red', '✕')} ${paint('dim', padWorker(`${name} ended`))}`;
-    if (state === 'starting') return `${paint('dim', '·')} ${paint('dim', padWorker(`${name} starting`))}`;
-    return `${paint('green', held > 0 ? '■' : '□')} ${padWorker(`${name} holds ${held}`)}`;
+    const up = `${paint('green', held > 0 ? '■' : '□')} ${`${name} holds ${held}`.padEnd(partWidth)}`;
+    return processCell(name, state, paint) ?? up;
   });
   return [
     labelled('sitemaps', kind(sitemaps), paint),
     labelled('pages', kind(pages), paint),
     ...labelledParts(
       'workers',
-      [...drawn, zeroIsGreen(stuck, 'stuck', 'yellow'), zeroIsGreen(twice, 'finished twice', 'red')],
+      [
+        ...drawn,
+        zeroIsGreen(stuck, 'stuck', 'yellow', paint),
+        zeroIsGreen(twice, 'finished twice', 'red', paint),
+      ],
       options,
     ),
   ];
 }
 
 const kindWidth = 42;
-const padWorker = (text: string) => text.padEnd(17);
 
 function labelledParts(label: string, parts: readonly string[], { columns, paint }: FrameOptions): string[] {
   return wrap(parts, columns - 2 - labelWidth, '  ').map((line, i) =>

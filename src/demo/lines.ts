@@ -23,6 +23,7 @@ const looks = {
   cut: { style: 'red', arrow: '×' },
   changed: { style: 'cyan', arrow: ' ' },
   other: { style: 'dim', arrow: ' ' },
+  pools: { style: 'dim' },
   router: { style: 'cyan' },
   leader: { style: 'green' },
   agent: { style: 'blue' },

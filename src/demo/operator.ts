@@ -1,20 +1,12 @@
 /** The requests that the demo sends to the routers as an operator, through the address in front of them. */
+import type { Static } from 'typebox';
 import type { Clock } from '../clock.js';
+import type { Pod, Pool, Status } from '../http/schemas.js';
 import type { Endpoint } from './service.js';
 import { merchants } from './setup.js';
 
-export interface PoolNumbers {
-  type: string;
-  assigned: number;
-  available: number;
-  active_calls: number;
-  capacity: number;
-}
-
-export interface RouterStatus {
-  status: string;
-  pools: Record<string, PoolNumbers>;
-}
+export type PoolNumbers = Static<typeof Pool>;
+export type RouterStatus = Static<typeof Status>;
 
 const timeoutMs = 1500;
 
@@ -37,10 +29,9 @@ export class Operator {
 
   /** How many agents are in a pool and have reported, also those that are busy or were drained by an early visitor. */
   async registeredAgents(): Promise<number> {
-    const found = await this.#request<{ pods: { blocked_by: string | null }[] }>('/pods?limit=1000');
-    const isRegistered = ({ blocked_by }: { blocked_by: string | null }) =>
-      blocked_by !== 'awaiting_report' && blocked_by !== 'not_ready';
-    return found?.pods.filter(isRegistered).length ?? 0;
+    const found = await this.#request<{ pods: Static<typeof Pod>[] }>('/pods?limit=1000');
+    const isMissing = (why: string | null) => why === 'awaiting_report' || why === 'not_ready';
+    return found?.pods.filter(({ blocked_by }) => !isMissing(blocked_by)).length ?? 0;
   }
 
   /** Merchants are only in Redis, so a flush deletes them. Resolves to false when a request failed. */

@@ -53,7 +53,7 @@ export class ManagedProcess {
   }
 }
 
-export interface ProcessGroupOptions {
+interface ProcessGroupOptions {
   names: readonly string[];
   spawn: (process: ManagedProcess) => ChildProcess;
   restartMs: number;

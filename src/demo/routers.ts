@@ -3,7 +3,8 @@
  * kubeconfig for the simulated cluster.
  */
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { randomUUID } from 'node:crypto';
+import { rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -12,7 +13,7 @@ import { ConfigError, messageOf } from '../errors.js';
 import { type Exit, type LogLine, type ManagedProcess, ProcessGroup } from './processes.js';
 import type { Endpoint } from './service.js';
 
-export interface RoutersOptions {
+interface RoutersOptions {
   names: readonly string[];
   env: NodeJS.ProcessEnv;
   /** What depends on the instance. */
@@ -31,47 +32,31 @@ const stopGraceMs = 2000;
 
 export class Routers {
   readonly #options: RoutersOptions;
-  readonly #group: ProcessGroup;
-  /** Each holds a kubeconfig until its router has read it. */
-  readonly #folders = new Map<string, string>();
-  readonly #removeFolders = () => {
-    for (const name of this.#folders.keys()) this.#removeFolder(name);
+  readonly group: ProcessGroup;
+  /** Of the kubeconfig of each router, which only this user can read, until the router has read it. */
+  readonly #filePrefix = join(tmpdir(), `smart-router-demo-${randomUUID()}`);
+  readonly #removeFiles = () => {
+    for (const { name } of this.group.all) rmSync(this.#kubeconfig(name), { force: true });
   };
   readonly #endpoints = new Map<string, Endpoint>();
   readonly #recordsPids = new Map<string, number>();
-  #failure: string | undefined;
+  /** Why a router has never been up: it would fail again. */
+  failure: string | undefined;
 
   constructor(options: RoutersOptions) {
-    const { names, restartMs, clock, onUp } = options;
     this.#options = options;
-    process.on('exit', this.#removeFolders);
-    this.#group = new ProcessGroup({
-      names,
-      restartMs,
-      clock,
-      onUp,
+    process.on('exit', this.#removeFiles);
+    this.group = new ProcessGroup({
+      ...options,
       spawn: (router) => this.#spawn(router),
       onLog: (router, line) => this.#read(router, line),
       onExit: (router, exit) => this.#exited(router, exit),
     });
   }
 
-  start(): void {
-    this.#group.start();
-  }
-
-  get replicas(): readonly ManagedProcess[] {
-    return this.#group.all;
-  }
-
-  /** Why a router has never been up: it would fail again. */
-  get failure(): string | undefined {
-    return this.#failure;
-  }
-
   /** Of the routers that accept new connections. */
   get endpoints(): Endpoint[] {
-    return this.replicas.flatMap(({ name, state }) =>
+    return this.group.all.flatMap(({ name, state }) =>
       state === 'up' ? (this.#endpoints.get(name) ?? []) : [],
     );
   }
@@ -81,22 +66,23 @@ export class Routers {
     return [...this.#recordsPids.values()];
   }
 
-  end(name: string, how: 'kill' | 'stop'): boolean {
-    return this.#group.end(name, how);
-  }
-
   async close(): Promise<void> {
-    await this.#group.close(stopGraceMs);
-    this.#removeFolders();
-    process.off('exit', this.#removeFolders);
+    await this.group.close(stopGraceMs);
+    this.#removeFiles();
+    process.off('exit', this.#removeFiles);
   }
 
   #spawn({ name, instance }: ManagedProcess) {
     const { env, envFor, kubeconfigFor } = this.#options;
-    const folder = folderWith('kubeconfig', kubeconfigFor(name));
-    this.#folders.set(name, folder);
-    const kubeconfig = join(folder, 'kubeconfig');
-    const own = { POD_NAME: name, KUBECONFIG: kubeconfig, HTTP_HOST: '127.0.0.1', HTTP_PORT: '0' };
+    const KUBECONFIG = this.#kubeconfig(name);
+    try {
+      writeFileSync(KUBECONFIG, kubeconfigFor(name), { mode: 0o600 });
+    } catch (error) {
+      throw new ConfigError([
+        `cannot write to ${tmpdir()}: ${messageOf(error)}; free some space, or set TMPDIR to another folder`,
+      ]);
+    }
+    const own = { POD_NAME: name, KUBECONFIG, HTTP_HOST: '127.0.0.1', HTTP_PORT: '0' };
     return spawn(process.execPath, ['--no-warnings', '--import', parentWatch, binary, 'serve'], {
       env: { ...env, ...envFor(instance), ...own },
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
@@ -108,37 +94,20 @@ export class Routers {
     if (msg !== 'smart-router is listening' || url === undefined) return;
     const { hostname, port } = new URL(url);
     this.#endpoints.set(router.name, { host: hostname, port: Number(port) });
-    this.#removeFolder(router.name);
-    this.#group.markUp(router);
+    rmSync(this.#kubeconfig(router.name), { force: true });
+    this.group.markUp(router);
   }
 
   #exited(router: ManagedProcess, exit: Exit): void {
     const { name, ups } = router;
     if (ups === 0 && exit.requested === undefined)
-      this.#failure = `${name} exited with code ${exit.code}: ${exit.lastError ?? 'no error message'}`;
+      this.failure = `${name} exited with code ${exit.code}: ${exit.lastError ?? 'no error message'}`;
     this.#endpoints.delete(name);
     this.#recordsPids.delete(name);
-    this.#removeFolder(name);
     this.#options.onExit(router, exit);
   }
-  #removeFolder(name: string): void {
-    const folder = this.#folders.get(name);
-    this.#folders.delete(name);
-    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
-  }
-}
 
-/** A new folder with one file that only this user can read. */
-function folderWith(name: string, content: string): string {
-  let folder: string | undefined;
-  try {
-    folder = mkdtempSync(join(tmpdir(), 'smart-router-demo-'));
-    writeFileSync(join(folder, name), content, { mode: 0o600 });
-    return folder;
-  } catch (error) {
-    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
-    throw new ConfigError([
-      `cannot write to ${tmpdir()}: ${messageOf(error)}; free some space, or set TMPDIR to another folder`,
-    ]);
+  #kubeconfig(name: string): string {
+    return `${this.#filePrefix}-${name}`;
   }
 }

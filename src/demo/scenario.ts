@@ -5,6 +5,7 @@
  */
 import type { Actions } from './actions.js';
 import type { Callers } from './callers.js';
+import { actionsByWord, type Word } from './commands.js';
 import type { DemoContext } from './context.js';
 import type { Dice } from './dice.js';
 
@@ -16,32 +17,18 @@ interface ScenarioOptions extends DemoContext {
   isOn: boolean;
 }
 
-const steps = {
-  rush: (actions) => actions.rush(),
-  crash: (actions) => actions.crash(),
-  killLeader: (actions) => actions.endLeader('kill'),
-  roll: (actions) => actions.roll(),
-  killWorker: (actions) => actions.killWorker(),
-  flushStore: (actions) => actions.flushStore(),
-  merchantRush: (actions) => actions.merchantRush(),
-  exhaust: (actions) => actions.exhaust(),
-  drain: (actions) => actions.drain(),
-  loseRelease: (actions) => actions.loseRelease(),
-  delete: (actions) => actions.delete(),
-} as const satisfies Record<string, (actions: Actions) => Promise<void>>;
-type Step = keyof typeof steps;
-
-const opening: readonly (readonly [pauseSeconds: number, Step])[] = [
+const opening: readonly (readonly [pauseSeconds: number, Word])[] = [
   [6, 'rush'],
   [9, 'crash'],
-  [8, 'killLeader'],
+  [8, 'kill-leader'],
   [10, 'roll'],
-  [16, 'killWorker'],
-  [16, 'flushStore'],
-  [10, 'loseRelease'],
+  [16, 'kill-worker'],
+  [16, 'lose-redis'],
+  [10, 'lose-release'],
   [8, 'exhaust'],
   [8, 'drain'],
 ];
+const steps: readonly Word[] = [...opening.map(([, word]) => word), 'merchant-rush', 'delete'];
 const pauseSeconds = [10, 15] as const;
 const commandPauseSeconds = 30;
 /** The merchants of ordinary calls; few for nova, which has two agents only. */
@@ -52,16 +39,12 @@ const merchantMix: readonly (string | undefined)[] = [
 
 export class Scenario {
   readonly #options: ScenarioOptions;
-  #isOn: boolean;
+  isOn: boolean;
   #pauseLeft = 0;
 
   constructor(options: ScenarioOptions) {
     this.#options = options;
-    this.#isOn = options.isOn;
-  }
-
-  get isOn(): boolean {
-    return this.#isOn;
+    this.isOn = options.isOn;
   }
 
   start(): void {
@@ -71,8 +54,9 @@ export class Scenario {
   }
 
   toggle(): void {
-    this.#isOn = !this.#isOn;
+    this.isOn = !this.isOn;
     this.#pauseLeft = 0;
+    this.#options.log('do', this.isOn ? 'story on' : 'story off: only calls and records continue');
   }
 
   /** After a command of the visitor. */
@@ -84,19 +68,18 @@ export class Scenario {
     const { dice, signal } = this.#options;
     for (const [pause, step] of opening) await this.#runAfter(pause, step);
     while (!signal.aborted) {
-      for (const step of dice.shuffled(Object.keys(steps) as Step[]))
-        await this.#runAfter(dice.between(...pauseSeconds), step);
+      for (const step of dice.shuffled(steps)) await this.#runAfter(dice.between(...pauseSeconds), step);
     }
   }
 
-  async #runAfter(pause: number, step: Step): Promise<void> {
+  async #runAfter(pause: number, step: Word): Promise<void> {
     const { actions, sleep, later, signal } = this.#options;
     await sleep(pause);
-    while (!signal.aborted && (!this.#isOn || this.#pauseLeft > 0)) {
+    while (!signal.aborted && (!this.isOn || this.#pauseLeft > 0)) {
       await sleep(1);
       this.#pauseLeft = Math.max(0, this.#pauseLeft - 1);
     }
-    if (!signal.aborted) later(0, () => steps[step](actions));
+    if (!signal.aborted) later(0, () => actionsByWord[step].run(actions));
   }
 
   /** Keeps about six calls live: gold is full from time to time, so that calls fall back. */

@@ -1,7 +1,7 @@
 /**
  * One address in front of several servers, like a Kubernetes Service: each new connection goes, byte for byte, to the
  * next server that accepts it. When a server dies its connections break and clients reconnect; without any server
- * connections are refused. Connections that arrive before `opened` wait for it.
+ * connections are refused.
  */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { ConfigError } from '../errors.js';
@@ -12,16 +12,14 @@ export interface Endpoint {
 }
 
 export class Service {
-  readonly #endpoints: () => readonly Endpoint[];
-  readonly #opened: Promise<unknown>;
+  readonly #endpoints: () => readonly Endpoint[] | Promise<readonly Endpoint[]>;
   readonly #server: Server;
   readonly #open = new Set<Socket>();
   #turn = 0;
 
-  /** `endpoints` returns the servers that accept new connections at the moment. */
-  constructor(endpoints: () => readonly Endpoint[], opened: Promise<unknown> = Promise.resolve()) {
+  /** `endpoints` returns the servers that accept new connections; a connection waits for its promise. */
+  constructor(endpoints: () => readonly Endpoint[] | Promise<readonly Endpoint[]>) {
     this.#endpoints = endpoints;
-    this.#opened = opened;
     this.#server = createServer((client) => void this.#serve(client));
   }
 
@@ -45,8 +43,7 @@ export class Service {
 
   async #serve(client: Socket): Promise<void> {
     this.#track(client);
-    await this.#opened;
-    const endpoints = this.#endpoints();
+    const endpoints = await this.#endpoints();
     this.#turn += 1;
     const candidates = endpoints.map((_, i) => endpoints[(this.#turn + i) % endpoints.length] as Endpoint);
     const next = () => {

@@ -140,14 +140,15 @@ export interface Setup {
  * that its pods never replace real ones. `KUBECONFIG`, `DATABASE_URL` and alert receivers are ignored: the demo must
  * not reach a real cluster, a real database or a person on call.
  */
-export function loadSetup(env: NodeJS.ProcessEnv, speed: number, port?: number): Setup {
-  const routerEnv = routerEnvOf(env, speed);
+export function loadSetup(env: NodeJS.ProcessEnv, port?: number): Setup {
+  const routerEnv = routerEnvOf(env);
   const own = port === undefined ? {} : { HTTP_PORT: String(port) };
   return { config: loadConfig({ ...routerEnv, ...own }, 'demo'), routerEnv };
 }
 
 /** The environment without validation: `smart-router config --mode demo` shows invalid values too. */
-export function routerEnvOf(env: NodeJS.ProcessEnv, speed: number): NodeJS.ProcessEnv {
+export function routerEnvOf(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const speed = speedOf(env);
   const key = keyVariable(env);
   const shell = Object.entries(env).filter(([name]) => !productionVariables.test(name));
   const routerEnv: NodeJS.ProcessEnv = {

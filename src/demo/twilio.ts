@@ -28,12 +28,8 @@ export class Twilio {
    * Resolves to the address of the stream, or to undefined when the answer ends the call. While the call is held,
    * `onHeld` gets what the caller hears.
    */
-  async ring(
-    callSid: string,
-    merchantId: string | undefined,
-    onHeld: (heard: string[]) => void,
-  ): Promise<string | undefined> {
-    let path = `${webhook}/allocate${merchantId === undefined ? '' : `?merchant_id=${merchantId}`}`;
+  async ring(callSid: string, onHeld: (heard: string[]) => void): Promise<string | undefined> {
+    let path = `${webhook}/allocate`;
     for (;;) {
       const twiml = await this.#post(path, { CallSid: callSid, CallStatus: 'in-progress' });
       const stream = /<Stream url="([^"]+)"/.exec(twiml)?.[1];
@@ -56,23 +52,14 @@ export class Twilio {
   /** A router that dies breaks its connections; the next attempt reaches another one. */
   async #post(path: string, fields: Record<string, string>, attempt = 1): Promise<string> {
     const { url, publicUrl = url, token, sleep, signal } = this.#options;
-    const signature =
+    const signed = publicUrl.replace(/\/+$/, '') + path;
+    const headers =
       token === undefined
-        ? {}
-        : {
-            'x-twilio-signature': twilioSignature(
-              token,
-              publicUrl.replace(/\/+$/, '') + path,
-              Object.entries(fields),
-            ),
-          };
+        ? undefined
+        : { 'x-twilio-signature': twilioSignature(token, signed, Object.entries(fields)) };
     try {
-      const response = await fetch(url + path, {
-        method: 'POST',
-        headers: signature,
-        body: new URLSearchParams(fields),
-        signal,
-      });
+      const body = new URLSearchParams(fields);
+      const response = await fetch(url + path, { method: 'POST', ...(headers && { headers }), body, signal });
       if (response.ok) return await response.text();
       throw new Error(`the webhook answered ${response.status}`);
     } catch (error) {

@@ -1,98 +1,56 @@
-/**
- * Input from a terminal. In raw mode a special key arrives as a sequence that starts with an escape, possibly in two
- * reads; an escape that nothing follows within 50 ms is the Escape key.
- */
-import { createInterface } from 'node:readline';
+/** Input from a terminal or a pipe: single keys or whole lines. */
+import { createInterface, emitKeypressEvents, type Interface, type Key as Keypress } from 'node:readline';
 import type { ReadStream } from 'node:tty';
-import type { Clock } from '../clock.js';
 
 /** A character, or the name of a special key. */
 export type Key = string;
 
+/** Our names of special keys, by Node's. */
 const special: Readonly<Record<string, Key>> = {
-  '[A': 'up',
-  '[B': 'down',
-  '[C': 'right',
-  '[D': 'left',
-  OA: 'up',
-  OB: 'down',
-  OC: 'right',
-  OD: 'left',
-  '[5~': 'pgup',
-  '[6~': 'pgdn',
-  '[H': 'home',
-  '[F': 'end',
-  OH: 'home',
-  OF: 'end',
-  '[1~': 'home',
-  '[4~': 'end',
-  '[7~': 'home',
-  '[8~': 'end',
-  '[Z': 'backtab',
+  up: 'up',
+  down: 'down',
+  right: 'right',
+  left: 'left',
+  pageup: 'pgup',
+  pagedown: 'pgdn',
+  home: 'home',
+  end: 'end',
+  tab: 'tab',
+  return: 'enter',
+  enter: 'enter',
+  backspace: 'backspace',
+  escape: 'escape',
 };
-const control: Readonly<Record<string, Key>> = {
-  '\t': 'tab',
-  '\r': 'enter',
-  '\n': 'enter',
-  '\u007f': 'backspace',
-  '\b': 'backspace',
-  '\u0003': 'interrupt',
-  '\u0004': 'interrupt',
-  '\u000c': 'redraw',
-};
-const sequence = /^\u001b(\[[0-?]*[ -/]*[@-~]|O[A-Za-z])/;
-const unfinished = /^\u001b(\[[0-?]*[ -/]*|O)?$/;
+const withControl: Readonly<Record<string, Key>> = { c: 'interrupt', d: 'interrupt', l: 'redraw' };
 
-/** Splits `text` into keys; `rest` may be the start of another one. */
-export function decodeKeys(text: string): { keys: Key[]; rest: string } {
-  const keys: Key[] = [];
-  let left = text;
-  while (left !== '') {
-    const [whole, code = ''] = sequence.exec(left) ?? [];
-    if (whole !== undefined) {
-      // Unknown sequences are ignored.
-      if (Object.hasOwn(special, code)) keys.push(special[code] as Key);
-      left = left.slice(whole.length);
-    } else if (unfinished.test(left)) {
-      return { keys, rest: left };
-    } else {
-      const [char = ''] = left;
-      if (char === '\u001b') keys.push('escape');
-      else if (Object.hasOwn(control, char)) keys.push(control[char] as Key);
-      else if (!/\p{Cc}/u.test(char)) keys.push(char);
-      left = left.slice(char.length);
-    }
-  }
-  return { keys, rest: '' };
+/** Unknown sequences and control characters are no keys. */
+function keysOf(char: string | undefined, { name = '', ctrl, shift, meta }: Keypress): Key[] {
+  if (ctrl) return Object.hasOwn(withControl, name) ? [withControl[name] as Key] : [];
+  if (name === 'tab' && shift) return ['backtab'];
+  if (Object.hasOwn(special, name)) return [special[name] as Key];
+  // The Escape key, and at once a character: Node reads both as one key with Alt.
+  if (meta) return name.length === 1 ? ['escape', name] : [];
+  return char !== undefined && !/\p{Cc}/u.test(char) ? [char] : [];
 }
 
+/** An escape that nothing follows within this time is the Escape key. */
 const escapeMs = 50;
 
 /** Puts the input into raw mode and reads keys; the result restores the input. */
-export function readKeys(input: ReadStream, clock: Clock, onKey: (key: Key) => void): () => void {
-  let rest = '';
-  let cancel = () => {};
-  const read = (text: string) => {
-    cancel();
-    const decoded = decodeKeys(rest + text);
-    rest = decoded.rest;
-    for (const key of decoded.keys) onKey(key);
-    if (rest === '') return;
-    cancel = clock.after(escapeMs, () => {
-      rest = '';
-      onKey('escape');
-    });
+export function readKeys(input: ReadStream, onKey: (key: Key) => void): () => void {
+  emitKeypressEvents(input, { escapeCodeTimeout: escapeMs } as unknown as Interface);
+  const read = (char: string | undefined, keypress: Keypress) => {
+    for (const key of keysOf(char, keypress)) onKey(key);
   };
   // After Ctrl-Z and fg the shell has left raw mode.
   const setRaw = () => void input.setRawMode(true);
   setRaw();
   process.on('SIGCONT', setRaw);
-  input.setEncoding('utf8').on('data', read);
+  input.on('keypress', read);
   input.resume();
   return () => {
-    cancel();
     process.off('SIGCONT', setRaw);
-    input.off('data', read);
+    input.off('keypress', read);
     input.setRawMode(false);
     input.pause();
   };

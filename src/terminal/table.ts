@@ -3,11 +3,6 @@ import { type Colour, clean, type Paint, widthOf } from './text.js';
 
 export type Cell = string | number | { readonly text: string; readonly colour: Colour | undefined };
 
-export interface Column {
-  readonly head: string;
-  readonly align?: 'right';
-}
-
 /** A call SID has up to 256 characters; one long cell must not widen its column for every row. */
 const maxColumnWidth = 64;
 
@@ -18,8 +13,11 @@ const textOf = (cell: Cell) =>
 const colourOf = (cell: Cell): Colour | undefined =>
   typeof cell === 'object' ? cell.colour : cell === '-' ? 'dim' : undefined;
 
-export function columnWidths(columns: readonly Column[], rows: readonly (readonly Cell[])[]): number[] {
-  const widths = columns.map(({ head }) => widthOf(head));
+/** Heads that begin with `>` align their column to the right. */
+const headText = (head: string) => head.replace(/^>/, '');
+
+export function columnWidths(heads: readonly string[], rows: readonly (readonly Cell[])[]): number[] {
+  const widths = heads.map((head) => widthOf(headText(head)));
   // Not Math.max(...rows): 100,000 arguments overflow the stack.
   for (const row of rows) {
     for (const [i, width] of widths.entries()) widths[i] = Math.max(width, widthOf(textOf(row[i] ?? '')));
@@ -29,57 +27,56 @@ export function columnWidths(columns: readonly Column[], rows: readonly (readonl
 
 /** One line of a table, without a line break; `colour` applies to cells without their own. */
 export function tableLine(
-  columns: readonly Column[],
+  heads: readonly string[],
   widths: readonly number[],
   cells: readonly Cell[],
   paint: Paint,
   colour?: Colour,
 ): string {
-  return columns
-    .map(({ align }, i) => {
+  return heads
+    .map((head, i) => {
       const cell = cells[i] ?? '';
       const text = textOf(cell);
       const space = ' '.repeat(Math.max(0, (widths[i] ?? 0) - widthOf(text)));
       const painted = paint(colourOf(cell) ?? colour, text);
-      if (align === 'right') return space + painted;
-      return i === columns.length - 1 ? painted : painted + space;
+      if (head.startsWith('>')) return space + painted;
+      return i === heads.length - 1 ? painted : painted + space;
     })
     .join('  ')
     .trimEnd();
 }
 
-export function headLine(columns: readonly Column[], widths: readonly number[], paint: Paint): string {
-  const heads = columns.map(({ head }) => head);
-  return tableLine(columns, widths, heads, paint, 'bold');
+export function headLine(heads: readonly string[], widths: readonly number[], paint: Paint): string {
+  return tableLine(heads, widths, heads.map(headText), paint, 'bold');
 }
 
-/** A column may be given by its head; a leading `>` aligns it to the right. */
-export function table(
-  heads: readonly (Column | string)[],
-  rows: readonly (readonly Cell[])[],
-  paint: Paint,
-): string {
-  const columns = heads.map((head): Column => {
-    if (typeof head !== 'string') return head;
-    return head.startsWith('>') ? { head: head.slice(1), align: 'right' } : { head };
-  });
-  const widths = columnWidths(columns, rows);
-  const lines = [
-    headLine(columns, widths, paint),
-    ...rows.map((row) => tableLine(columns, widths, row, paint)),
-  ];
+export function table(heads: readonly string[], rows: readonly (readonly Cell[])[], paint: Paint): string {
+  const widths = columnWidths(heads, rows);
+  const lines = [headLine(heads, widths, paint), ...rows.map((row) => tableLine(heads, widths, row, paint))];
   return lines.map((line) => `${line}\n`).join('');
 }
 
-/** `name  value` lines that describe one object. */
-export function facts(entries: readonly (readonly [string, Cell])[], paint: Paint): string {
-  const width = Math.max(...entries.map(([name]) => name.length));
-  return entries
-    .map(([name, cell]) => {
-      const value = paint(colourOf(cell), textOf(cell));
-      return `${`${name.padEnd(width)}  ${value}`.trimEnd()}\n`;
-    })
-    .join('');
+export type Column<T> = readonly [head: string, cellOf: (item: T) => Cell, isShown?: boolean];
+
+/** A table with a line for each item. */
+export function tableOf<T>(items: readonly T[], columns: readonly Column<T>[], paint: Paint): string {
+  const shown = columns.filter(([, , isShown = true]) => isShown);
+  const rows = items.map((item) => shown.map(([, cellOf]) => cellOf(item)));
+  return table(
+    shown.map(([head]) => head),
+    rows,
+    paint,
+  );
+}
+
+export type Fact = readonly [name: string, value: Cell | undefined];
+
+/** `name  value` lines that describe one object; entries without a value are left out. */
+export function facts(entries: readonly Fact[], paint: Paint): string {
+  const shown = entries.flatMap(([name, cell]) => (cell === undefined ? [] : [[name, cell] as const]));
+  const width = Math.max(...shown.map(([name]) => name.length));
+  const lines = shown.map(([name, cell]) => `${name.padEnd(width)}  ${paint(colourOf(cell), textOf(cell))}`);
+  return lines.map((line) => `${line.trimEnd()}\n`).join('');
 }
 
 const barCells = 10;

@@ -13,10 +13,13 @@ import { systemClock } from '../../src/clock.js';
 import { findOnPath } from '../support/engines.js';
 import { capture } from './capture.js';
 
-const program = createProgram(
-  { env: {}, clock: systemClock, output: new Output(capture().streams, {}), exitCode: 0, resident: false },
-  { out: () => undefined, err: () => undefined },
-);
+const program = createProgram({
+  env: {},
+  clock: systemClock,
+  output: new Output(capture().streams, {}),
+  exitCode: 0,
+  resident: false,
+});
 const tree = commandTree(program);
 const folder = mkdtempSync(join(tmpdir(), 'smart-router-completion-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

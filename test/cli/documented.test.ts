@@ -11,10 +11,7 @@ const page = readFileSync(new URL('../../docs/cli.md', import.meta.url), 'utf8')
 const sections = new Map(page.split(/^## /m).map((part) => [part.split('\n', 1)[0] ?? '', part]));
 
 const output = new Output(capture().streams, {});
-const program = createProgram(
-  { env: {}, clock: systemClock, output, exitCode: 0, resident: false },
-  { out: () => undefined, err: () => undefined },
-);
+const program = createProgram({ env: {}, clock: systemClock, output, exitCode: 0, resident: false });
 const leaves = (command: Command, path: string[] = []): [string, Command][] =>
   command.commands.flatMap((sub) =>
     sub.commands.length > 0

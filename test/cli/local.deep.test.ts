@@ -45,7 +45,9 @@ describe('config', () => {
     const { code, stdout, stderr } = await run('config', { env });
     expect(code).toBe(2);
     expect(stdout).toMatch(/^ {2}HTTP_PORT +environment {2}x$/m);
-    expect(stderr).toMatch(/^smart-router: 2 problems:\n {2}HTTP_PORT must .*\n {2}CALL_INFO_TTL must .*\n$/);
+    expect(stderr).toMatch(
+      /^smart-router: the configuration has 2 problems:\n {2}HTTP_PORT must .*\n {2}CALL_INFO_TTL must .*\n$/,
+    );
     const document = documentOf(await run('config --json', { env }));
     expect(document).toMatchObject({ success: false, code: 'configuration', mode: 'serve' });
     expect(document.problems).toHaveLength(2);

@@ -433,7 +433,7 @@ describeOnePostgres('records', (postgres) => {
       const found = await doctor({ RECORDS_MODULE: '' });
       expect(found.get('workflows')).toMatchObject({
         status: 'warn',
-        message: 'none is set: the router creates nothing in this database',
+        message: 'no workflow is set: the router creates nothing in this database',
         hint: expect.stringContaining('RECORDS_MODULE'),
       });
       expect(found.has('database schema')).toBe(false);

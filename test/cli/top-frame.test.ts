@@ -1,7 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Alert } from '../../src/cli/commands/alerts.js';
-import type { RouterEvent } from '../../src/cli/event-stream.js';
-import type { Call, Pod, Status } from '../../src/cli/replies.js';
+import type { Alert, Call, Pod, RouterEvent, Status } from '../../src/cli/replies.js';
 import { type Controls, newControls, press } from '../../src/cli/top/controls.js';
 import { type Frame, frame, loadParts, poolBar } from '../../src/cli/top/frame.js';
 import { poolUses, type Snapshot, type TopState } from '../../src/cli/top/snapshot.js';
@@ -205,7 +203,10 @@ describe('the picture of top', () => {
   it('shows nothing of a name that would move the cursor', () => {
     const nasty = stateOf(
       {},
-      snapshotOf({ pods: [pod('x\u001b[2Jy\u202e', 'gold')], alerts: [alert('\u001b[1mz')] }),
+      snapshotOf({
+        pods: [pod('x\u001b[2Jy\u202e', 'gold')],
+        alerts: [alert('\u001b[1mz' as Alert['severity'])],
+      }),
     );
     for (const key of ['1', '4'])
       expect(drawAfter([key], nasty).frame.lines.join('\n')).not.toMatch(/[\u001b\u202e]/);
@@ -263,7 +264,7 @@ describe('the picture of top', () => {
   });
 });
 
-function alert(severity: string): Alert {
+function alert(severity: Alert['severity']): Alert {
   return {
     name: `name-${severity}`,
     severity,

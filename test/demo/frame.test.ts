@@ -1,12 +1,11 @@
 import { describe, expect, test } from 'vitest';
-import { introduction } from '../../src/demo/banner.js';
 import { CallCounts } from '../../src/demo/callers.js';
 import { type CommandParts, commandsOf } from '../../src/demo/commands.js';
-import { drawCell, type FrameOptions, frame, helpPage, legend } from '../../src/demo/frame.js';
+import { introduction } from '../../src/demo/display.js';
+import { drawCell, type FrameOptions, frame, helpPage, legend, type View } from '../../src/demo/frame.js';
 import type { Line } from '../../src/demo/lines.js';
 import type { RecordsView } from '../../src/demo/records/plane.js';
 import { agentCount, sets } from '../../src/demo/setup.js';
-import type { View } from '../../src/demo/view.js';
 import { paintColours, plain } from '../../src/terminal/text.js';
 
 const numbers = { type: 'exclusive', assigned: 6, available: 4, active_calls: 2, capacity: 6 };

@@ -11,10 +11,9 @@ async function replica(name: string): Promise<{ endpoint: Endpoint; server: Serv
 }
 
 async function open(
-  endpoints: () => readonly Endpoint[],
-  opened?: Promise<void>,
+  endpoints: () => readonly Endpoint[] | Promise<readonly Endpoint[]>,
 ): Promise<() => Promise<string>> {
-  const service = new Service(endpoints, opened);
+  const service = new Service(endpoints);
   const port = await service.listen(0, '127.0.0.1');
   onTestFinished(() => service.close());
   return async () => (await fetch(`http://127.0.0.1:${port}/`, { headers: { connection: 'close' } })).text();
@@ -35,17 +34,15 @@ describe('the service of the demo', () => {
     expect([await ask(), await ask()]).toEqual(['b', 'b']);
   });
 
-  test('connections wait until the service is opened', async () => {
+  test('connections wait until the replicas are known', async () => {
     const a = await replica('a');
-    let found: Endpoint[] = [];
-    let markOpened = () => {};
-    const opened = new Promise<void>((resolve) => {
-      markOpened = resolve;
+    let setKnown = (_: Endpoint[]) => {};
+    const known = new Promise<Endpoint[]>((resolve) => {
+      setKnown = resolve;
     });
-    const ask = await open(() => found, opened);
+    const ask = await open(() => known);
     const answers = [ask(), ask()];
-    found = [a.endpoint];
-    markOpened();
+    setKnown([a.endpoint]);
     expect(await Promise.all(answers)).toEqual(['a', 'a']);
   });
 

@@ -11,10 +11,13 @@ import { capture } from '../cli/capture.js';
 
 const page = readFileSync(new URL('../../docs/cli.md', import.meta.url), 'utf8');
 const tree = commandTree(
-  createProgram(
-    { env: {}, clock: systemClock, output: new Output(capture().streams, {}), exitCode: 0, resident: false },
-    { out: () => undefined, err: () => undefined },
-  ),
+  createProgram({
+    env: {},
+    clock: systemClock,
+    output: new Output(capture().streams, {}),
+    exitCode: 0,
+    resident: false,
+  }),
 );
 
 it('docs/cli.md has the commands, options and exit codes of this version (`npm run docs` writes them)', () => {

@@ -7,11 +7,12 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RouterApi } from '../../src/cli/api.js';
 import type { Cli } from '../../src/cli/cli.js';
-import { follow, isAfter, type RouterEvent } from '../../src/cli/event-stream.js';
+import { follow, isAfter } from '../../src/cli/event-stream.js';
 import { exitCodeMeanings } from '../../src/cli/failure.js';
 import { run } from '../../src/cli/index.js';
 import { Output } from '../../src/cli/output.js';
 import { createProgram } from '../../src/cli/program.js';
+import type { RouterEvent } from '../../src/cli/replies.js';
 import { systemClock } from '../../src/clock.js';
 import { capture } from '../cli/capture.js';
 import { secrets } from './answers.js';
@@ -64,7 +65,7 @@ function allLeaves(): Leaf[] {
     exitCode: 0,
     resident: false,
   };
-  return leavesOf(createProgram(cli, { out: () => undefined, err: () => undefined }));
+  return leavesOf(createProgram(cli));
 }
 
 /** A program gets no NUL and no half characters in its arguments, and a file is not read by accident. */

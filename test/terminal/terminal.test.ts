@@ -1,6 +1,8 @@
-import { describe, expect, it } from 'vitest';
+import { PassThrough } from 'node:stream';
+import type { ReadStream } from 'node:tty';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { changes } from '../../src/terminal/full-screen.js';
-import { decodeKeys } from '../../src/terminal/keys.js';
+import { readKeys } from '../../src/terminal/keys.js';
 import { table, usageBar } from '../../src/terminal/table.js';
 import { clip, paintColours, plain, widthOf, wrap } from '../../src/terminal/text.js';
 import { drawn } from '../cli/pty.js';
@@ -29,7 +31,7 @@ describe('tables', () => {
 
   it('a very long cell does not widen its column for other rows', () => {
     const text = table(
-      [{ head: 'A' }, { head: 'B' }],
+      ['A', 'B'],
       [
         ['x'.repeat(200), 'y'],
         ['short', 'y'],
@@ -41,22 +43,38 @@ describe('tables', () => {
 });
 
 describe('keys', () => {
-  it('decodes special keys, also when a sequence arrives in two reads', () => {
-    expect(decodeKeys('a\u001b[A\u001bOB\u001b[6~\t\r\u007f\u0003é').keys).toEqual([
-      'a',
-      'up',
-      'down',
-      'pgdn',
-      'tab',
-      'enter',
-      'backspace',
-      'interrupt',
-      'é',
+  /** Writes each text, and waits until its keys have arrived. */
+  async function expectKeys(...reads: [text: string, keys: string[]][]): Promise<void> {
+    const input = new PassThrough();
+    const terminal = Object.assign(input, { setRawMode: () => input }) as unknown as ReadStream;
+    const found: string[] = [];
+    onTestFinished(readKeys(terminal, (key) => found.push(key)));
+    for (const [text, keys] of reads) {
+      input.write(text);
+      await expect.poll(() => found.splice(0)).toEqual(keys);
+    }
+  }
+
+  it('decodes special keys and characters', async () => {
+    await expectKeys([
+      'a\u001b[A\u001bOB\u001b[6~\u001b[1~\u001b[Z\t\r\u007f\u0003\u000cé D',
+      [
+        ...['a', 'up', 'down', 'pgdn', 'home', 'backtab', 'tab', 'enter', 'backspace', 'interrupt', 'redraw'],
+        ...['é', ' ', 'D'],
+      ],
     ]);
-    expect(decodeKeys('\u001b')).toEqual({ keys: [], rest: '\u001b' });
-    expect(decodeKeys('x\u001b[5')).toEqual({ keys: ['x'], rest: '\u001b[5' });
-    expect(decodeKeys('\u001bx').keys).toEqual(['escape', 'x']);
-    expect(decodeKeys('\u001b[1;5C\u001b[200~').keys).toEqual([]);
+  });
+
+  it('decodes a sequence that arrives in two reads', async () => {
+    await expectKeys(['x\u001b[5', ['x']], ['~y', ['pgup', 'y']]);
+  });
+
+  it('reads an escape that nothing follows as the Escape key', async () => {
+    await expectKeys(['\u001b', ['escape']], ['x', ['x']], ['\u001bx', ['escape', 'x']]);
+  });
+
+  it('ignores unknown sequences and control characters', async () => {
+    await expectKeys(['\u001b[1;5C\u001b[200~\u0001\u001b[15~z', ['z']]);
   });
 });
 

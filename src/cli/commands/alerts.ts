@@ -1,44 +1,29 @@
 /** `smart-router alerts`, and the alerts that `status` and `top` show. */
-import type { Command } from 'commander';
 import { type Colour, clean, type Paint } from '../../terminal/text.js';
+import { routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
-import { answerWith, type Cli, describeOperator } from '../cli.js';
 import { age, count } from '../format.js';
-import { readOptional } from '../replies.js';
+import { type Alert, type AlertList, readOptional } from '../replies.js';
 
-export interface Alert {
-  name: string;
-  severity: string;
-  summary: string;
-  since: string;
-  workflow: string | null;
-  /** The address of the runbook page. */
-  runbook: string;
-}
-
-export function alerts(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('alerts'), {
-    summary: 'show current alerts and their runbook pages',
-    about:
-      'The alerts of all replicas, most severe first, also while the store is unreachable. The exit code is 0 with and without alerts.',
-    examples: [
-      ['alerts', ''],
-      ['alerts --json | jq -r ".alerts[].runbook"', 'for a script'],
-      ['alerts --json | jq -e ".alerts == []"', 'an exit code for a script'],
-    ],
-  });
-  answerWith(command, cli, async (api) => {
-    const { body, nowMs } = await api.send<{ alerts: Alert[] }>('/alerts', { has: 'alerts' });
-    return {
-      document: body,
-      text: alertLines(body.alerts, nowMs, cli.output.paint) || 'no alerts\n',
-    };
-  });
-}
+export const alerts = routerCommand({
+  name: 'alerts',
+  summary: 'show current alerts and their runbook pages',
+  about:
+    'The alerts of all replicas, most severe first, also while the store is unreachable. The exit code is 0 with and without alerts.',
+  examples: [
+    ['alerts', ''],
+    ['alerts --json | jq -r ".alerts[].runbook"', 'for a script'],
+    ['alerts --json | jq -e ".alerts == []"', 'an exit code for a script'],
+  ],
+  async run({ api, paint }) {
+    const { body, nowMs } = await api.send<AlertList>('/alerts', 'alerts');
+    return { document: body, text: alertLines(body.alerts, nowMs, paint) || 'no alerts\n' };
+  },
+});
 
 /** Most severe first; null if they cannot be read. */
 export async function readAlerts(api: RouterApi): Promise<readonly Alert[] | null> {
-  const reply = await readOptional<{ alerts: Alert[] }>(api, '/alerts', 'alerts');
+  const reply = await readOptional<AlertList>(api, '/alerts', 'alerts');
   return Array.isArray(reply?.alerts) ? reply.alerts : null;
 }
 

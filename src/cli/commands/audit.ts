@@ -1,8 +1,7 @@
 /** `smart-router audit`: checks the invariants of calls and pods in the store. */
-import type { Command } from 'commander';
 import { type Cell, facts } from '../../terminal/table.js';
 import { type Colour, clean, type Paint } from '../../terminal/text.js';
-import { answerWith, type Cli, describeOperator } from '../cli.js';
+import { routerCommand } from '../access.js';
 import { Failure } from '../failure.js';
 import { count } from '../format.js';
 import type { Audit } from '../replies.js';
@@ -10,35 +9,28 @@ import type { Audit } from '../replies.js';
 /** The router's own limit is shorter. */
 const maxAuditMs = 60_000;
 
-export function audit(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('audit'), {
-    summary: 'check the invariants of calls and pods in the store',
-    about:
-      'The router checks every pod, call and pool while it serves calls, and changes nothing. A violation must never happen. A pending finding is repaired by the sweep or expires, and needs no action. Each line says what to do or what repairs it.',
-    examples: [
-      ['audit', ''],
-      ['audit --json | jq .violation_count', 'for a script'],
-      ['audit && echo clean', 'use the exit code'],
-    ],
-    exits: [8],
-  });
-  answerWith(command, cli, async (api) => {
-    const { body } = await api.send<Audit>('/audit', {
-      has: 'violations',
-      timeoutMs: api.timeoutMs + maxAuditMs,
-    });
-    const { violation_count: found, complete } = body;
-    return {
-      document: body,
-      text: show(body, cli.output.paint),
-      failure:
-        found > 0
-          ? new Failure('violations_found', `${count(found, 'violation')} found`)
-          : complete
-            ? undefined
-            : new Failure('failed', 'the audit timed out; it found nothing in the part that it checked'),
-    };
-  });
+export const audit = routerCommand({
+  name: 'audit',
+  summary: 'check the invariants of calls and pods in the store',
+  about:
+    'The router checks every pod, call and pool while it serves calls, and changes nothing. A violation must never happen. A pending finding is repaired by the sweep or expires, and needs no action. Each line says what to do or what repairs it.',
+  examples: [
+    ['audit', ''],
+    ['audit --json | jq .violation_count', 'for a script'],
+    ['audit && echo clean', 'use the exit code'],
+  ],
+  exits: [8],
+  async run({ api, paint }) {
+    const timeoutMs = api.timeoutMs + maxAuditMs;
+    const { body } = await api.send<Audit>('/audit', 'violations', { timeoutMs });
+    return { document: body, text: show(body, paint), failure: failureOf(body) };
+  },
+});
+
+function failureOf({ violation_count: found, complete }: Audit): Failure | undefined {
+  if (found > 0) return new Failure('violations_found', `${count(found, 'violation')} found`);
+  if (complete) return undefined;
+  return new Failure('failed', 'the audit timed out; it found nothing in the part that it checked');
 }
 
 function show(body: Audit, paint: Paint): string {

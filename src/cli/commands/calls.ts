@@ -1,71 +1,74 @@
 /** `smart-router calls`, `allocate` and `release`. */
-import { type Command, Option } from 'commander';
-import { type Cell, facts, table } from '../../terminal/table.js';
-import { clean } from '../../terminal/text.js';
+import { Argument, Option } from 'commander';
+import { type Cell, facts } from '../../terminal/table.js';
+import { clean, type Paint } from '../../terminal/text.js';
+import { type GivenRouter, routerCommand } from '../access.js';
 import type { Answer, RouterApi } from '../api.js';
-import { answerWith, type Cli, describeOperator, type Outcome, wholeNumber } from '../cli.js';
-import type { RouterEvent } from '../event-stream.js';
+import type { Outcome } from '../cli.js';
 import { Failure } from '../failure.js';
-import { age, byText, countdown, leaseCell, shownOf, span } from '../format.js';
+import { age, byText, countdown, leaseCell, listOutcome, span } from '../format.js';
+import { limitOption, poolOption, wholeNumber } from '../input.js';
 import {
   type Allocated,
   type Call,
   poolIdOf,
   type Released,
+  type RouterEvent,
   readAll,
   readStatus,
-  type WaitingCall,
+  type Timeline,
 } from '../replies.js';
-import { eventLine } from './events.js';
+import { eventLines } from './events.js';
 
-export function calls(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('calls').argument('[sid]', 'show only this one'), {
-    summary: 'list live calls, oldest first, or show one, also after it has ended',
-    about:
-      'For an ended call it shows the kept events: its pod, when it ran, and why it ended. The exit code is then 4.',
-    examples: [
-      ['calls', ''],
-      ['calls --pool gold --limit 20', 'the 20 oldest of one pool'],
-      ['calls --waiting', 'the calls that wait for a pod, and why'],
-      ['calls CA1234', 'one call with its pod, lease and fence, or how it ended'],
-      ['calls --json | jq -r ".calls[].call_sid"', 'for a script'],
-    ],
-    exits: [4],
-  })
-    .option('--pool <pool>', 'only this pool: gold, or merchant:acme')
-    .addOption(new Option('--waiting', 'the calls that wait for a pod instead').conflicts('pool'))
-    .option('--limit <n>', 'show at most this many', wholeNumber(1, 10_000_000));
-  answerWith(command, cli, (api) => {
-    const [sid] = command.args;
-    const { waiting, limit } = command.opts<{ waiting?: true; limit?: number }>();
-    if (waiting && sid === undefined) return listWaiting(api, cli, limit);
-    return sid === undefined ? listCalls(api, cli, command.opts()) : showCall(api, cli, sid);
-  });
+interface Options {
+  pool?: string;
+  waiting?: true;
+  limit?: number;
 }
 
-async function listCalls(
-  api: RouterApi,
-  cli: Cli,
-  { pool, limit }: { pool?: string; limit?: number },
-): Promise<Outcome> {
+export const calls = routerCommand<Options>({
+  name: 'calls',
+  summary: 'list live calls, oldest first, or show one, also after it has ended',
+  about:
+    'For an ended call it shows the kept events: its pod, when it ran, and why it ended. The exit code is then 4.',
+  examples: [
+    ['calls', ''],
+    ['calls --pool gold --limit 20', 'the 20 oldest of one pool'],
+    ['calls --waiting', 'the calls that wait for a pod, and why'],
+    ['calls CA1234', 'one call with its pod, lease and fence, or how it ended'],
+    ['calls --json | jq -r ".calls[].call_sid"', 'for a script'],
+  ],
+  exits: [4],
+  args: [new Argument('[sid]', 'show only this one')],
+  options: [
+    poolOption,
+    new Option('--waiting', 'the calls that wait for a pod instead').conflicts('pool'),
+    limitOption,
+  ],
+  run(given) {
+    const [sid] = given.args;
+    if (sid !== undefined) return showCall(given.api, sid, given.paint);
+    return given.options.waiting ? listWaiting(given) : listCalls(given);
+  },
+});
+
+async function listCalls({ api, options, paint }: GivenRouter<Options>): Promise<Outcome> {
+  const { pool, limit } = options;
   const wanted = pool === undefined ? undefined : poolIdOf(pool, (await readStatus(api)).body.pools);
-  const { body, nowMs } = await readAll<Call>(api, 'calls', wanted, (call) => call.call_sid);
+  const { body, nowMs } = await readAll(api, 'calls', wanted);
   body.sort((a, b) => byText(a.allocated_at, b.allocated_at) || byText(a.call_sid, b.call_sid));
-  const shown = body.slice(0, limit);
-  const rows = shown.map((call): Cell[] => [
-    call.call_sid,
-    call.pod_name,
-    call.source_pool,
-    call.merchant_id || '-',
-    age(call.allocated_at, nowMs),
-    leaseCell(call.lease_expires_at, nowMs),
-  ]);
-  const columns = ['CALL', 'POD', 'POOL', 'MERCHANT', '>AGE', 'LEASE'];
-  const total = shownOf(shown.length, body.length, 'call');
-  return {
-    document: { calls: shown, total: body.length },
-    text: shown.length === 0 ? 'no live calls\n' : `${table(columns, rows, cli.output.paint)}\n${total}\n`,
-  };
+  return listOutcome('calls', body, limit, paint, {
+    noun: 'call',
+    empty: 'no live calls',
+    columns: [
+      ['CALL', (call) => call.call_sid],
+      ['POD', (call) => call.pod_name],
+      ['POOL', (call) => call.source_pool],
+      ['MERCHANT', (call) => call.merchant_id || '-'],
+      ['>AGE', (call) => age(call.allocated_at, nowMs)],
+      ['LEASE', (call) => leaseCell(call.lease_expires_at, nowMs)],
+    ],
+  });
 }
 
 const reasons: Readonly<Record<string, string | undefined>> = {
@@ -73,32 +76,29 @@ const reasons: Readonly<Record<string, string | undefined>> = {
   merchant_limit: 'max_calls of its merchant',
 };
 
-async function listWaiting(api: RouterApi, cli: Cli, limit: number | undefined): Promise<Outcome> {
-  const { body, nowMs } = await readAll<WaitingCall>(api, 'waiting', undefined, (call) => call.call_sid);
+async function listWaiting({ api, options, paint }: GivenRouter<Options>): Promise<Outcome> {
+  const { body, nowMs } = await readAll(api, 'waiting');
   body.sort((a, b) => byText(a.waiting_since, b.waiting_since) || byText(a.call_sid, b.call_sid));
-  const shown = body.slice(0, limit);
-  const rows = shown.map((call): Cell[] => [
-    call.call_sid,
-    call.merchant_id || '-',
-    call.position,
-    age(call.waiting_since, nowMs),
-    countdown(call.wait_expires_at, nowMs),
-    reasons[call.reason] ?? call.reason,
-  ]);
-  const columns = ['CALL', 'MERCHANT', '>POSITION', '>WAITS', 'UNTIL', 'REASON'];
-  const total = shownOf(shown.length, body.length, 'call');
-  return {
-    document: { waiting: shown, total: body.length },
-    text: shown.length === 0 ? 'no calls wait\n' : `${table(columns, rows, cli.output.paint)}\n${total}\n`,
-  };
+  return listOutcome('waiting', body, options.limit, paint, {
+    noun: 'call',
+    empty: 'no waiting calls',
+    columns: [
+      ['CALL', (call) => call.call_sid],
+      ['MERCHANT', (call) => call.merchant_id || '-'],
+      ['>POSITION', (call) => call.position],
+      ['>WAITS', (call) => age(call.waiting_since, nowMs)],
+      ['UNTIL', (call) => countdown(call.wait_expires_at, nowMs)],
+      ['REASON', (call) => reasons[call.reason] ?? call.reason],
+    ],
+  });
 }
 
-async function showCall(api: RouterApi, cli: Cli, sid: string): Promise<Outcome> {
+async function showCall(api: RouterApi, sid: string, paint: Paint): Promise<Outcome> {
   let found: Answer<Call>;
   try {
-    found = await api.send<Call>(`/calls/${encodeURIComponent(sid)}`, { has: 'call_sid' });
+    found = await api.send<Call>(`/calls/${encodeURIComponent(sid)}`, 'call_sid');
   } catch (error) {
-    if (error instanceof Failure && error.code === 'call_not_found') return endedCall(api, cli, sid, error);
+    if (error instanceof Failure && error.code === 'call_not_found') return endedCall(api, sid, error, paint);
     throw error;
   }
   const { body, nowMs } = found;
@@ -115,16 +115,9 @@ async function showCall(api: RouterApi, cli: Cli, sid: string): Promise<Outcome>
       ['lease', leaseCell(body.lease_expires_at, nowMs)],
       ['fence', body.fence],
     ],
-    cli.output.paint,
+    paint,
   );
   return { document: body, text };
-}
-
-export interface Timeline {
-  call_sid: string;
-  live: object | null;
-  events: RouterEvent[];
-  is_complete: boolean;
 }
 
 const endings: Readonly<Record<string, string | undefined>> = {
@@ -137,14 +130,9 @@ const endings: Readonly<Record<string, string | undefined>> = {
 };
 
 /** Shows a call that has ended, from its events. `notLive` stays the failure, for exit code 4. */
-async function endedCall(
-  api: RouterApi,
-  { output: { paint } }: Cli,
-  sid: string,
-  notLive: Failure,
-): Promise<Outcome> {
+async function endedCall(api: RouterApi, sid: string, notLive: Failure, paint: Paint): Promise<Outcome> {
   const { body, nowMs } = await api
-    .send<Timeline>(`/calls/${encodeURIComponent(sid)}/timeline`, { has: 'events' })
+    .send<Timeline>(`/calls/${encodeURIComponent(sid)}/timeline`, 'events')
     .catch((error: unknown) => {
       // No event of it is kept.
       if (error instanceof Failure && error.code === 'call_not_found') throw error;
@@ -167,7 +155,7 @@ async function endedCall(
   );
   return {
     document: body,
-    text: `${text}\n${events.map((event) => `${eventLine(event, event.at, paint)}\n`).join('')}`,
+    text: `${text}\n${eventLines(events, paint)}`,
     failure: new Failure(
       notLive.code,
       `call ${JSON.stringify(clean(sid))} is not live: ${events.at(-1)?.type === 'call_waiting' ? 'it waits for a pod' : ended ? `it was ${ended}` : 'its end is not among the kept events'}`,
@@ -192,64 +180,59 @@ function withSearch(notLive: Failure, sid: string): Failure {
   );
 }
 
-export function allocate(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('allocate').argument('<sid>', "the provider's call id"), {
-    summary: 'give a call a pod, or show the one it has',
-    about:
-      'The call keeps the pod until it is released or its lease expires: release what you allocate for a test.',
-    examples: [
-      ['allocate CA1234', ''],
-      ['allocate CA1234 --merchant acme', "with this merchant's chain"],
-      ['allocate CA1234 --json | jq -r .ws_url', 'only the address of the audio'],
-    ],
-    exits: [3],
-  })
-    .option('--merchant <id>', 'merchant of the call')
-    .option('--provider <name>', 'telephony provider (default: twilio)')
-    .option('--flow <name>', 'flow of the conversation (default: v2)')
-    .option('--template <name>', 'template of the conversation');
-  answerWith(command, cli, async (api) => {
-    const { merchant, provider, flow, template } = command.opts<Record<string, string | undefined>>();
-    const { body, nowMs } = await api.send<Allocated>('/allocate', {
-      method: 'POST',
-      body: { call_sid: command.args[0], merchant_id: merchant, provider, flow, template },
-      has: 'pod_name',
-    });
+const sidArgument = new Argument('<sid>', "the provider's call id");
+
+export const allocate = routerCommand<
+  Record<'merchant' | 'provider' | 'flow' | 'template', string | undefined>
+>({
+  name: 'allocate',
+  summary: 'give a call a pod, or show the one it has',
+  about:
+    'The call keeps the pod until it is released or its lease expires: release what you allocate for a test.',
+  examples: [
+    ['allocate CA1234', ''],
+    ['allocate CA1234 --merchant acme', "with this merchant's chain"],
+    ['allocate CA1234 --json | jq -r .ws_url', 'only the address of the audio'],
+  ],
+  exits: [3],
+  args: [sidArgument],
+  options: [
+    new Option('--merchant <id>', 'merchant of the call'),
+    new Option('--provider <name>', 'telephony provider (default: twilio)'),
+    new Option('--flow <name>', 'flow of the conversation (default: v2)'),
+    new Option('--template <name>', 'template of the conversation'),
+  ],
+  async run({ api, args: [call_sid], options: { merchant: merchant_id, provider, flow, template }, paint }) {
+    const body = { call_sid, merchant_id, provider, flow, template };
+    const { body: got, nowMs } = await api.send<Allocated>('POST /allocate', 'pod_name', { body });
     const text = facts(
       [
-        ['pod', `${body.pod_name}${body.was_existing ? ' (already allocated)' : ''}`],
-        ['pool', body.source_pool],
-        ['ws_url', body.ws_url],
-        ['lease', countdown(body.lease_expires_at, nowMs)],
-        ['fence', body.fence],
+        ['pod', `${got.pod_name}${got.was_existing ? ' (already allocated)' : ''}`],
+        ['pool', got.source_pool],
+        ['ws_url', got.ws_url],
+        ['lease', countdown(got.lease_expires_at, nowMs)],
+        ['fence', got.fence],
       ],
-      cli.output.paint,
+      paint,
     );
-    return { document: body, text };
-  });
-}
+    return { document: got, text };
+  },
+});
 
-export function release(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('release').argument('<sid>', "the provider's call id"), {
-    summary: 'end a call; its pod is available again',
-    examples: [
-      ['release CA1234', ''],
-      ['release CA1234 --fence 1763193600000001', 'only this allocation'],
-    ],
-    exits: [4, 5],
-  }).option(
-    '--fence <n>',
-    'the fence from allocate: a later allocation is then not released',
-    wholeNumber(1, Number.MAX_SAFE_INTEGER),
-  );
-  answerWith(command, cli, async (api) => {
-    const [call_sid = ''] = command.args;
-    const { fence } = command.opts<{ fence?: number }>();
-    const { body } = await api.send<Released>('/release', {
-      method: 'POST',
-      body: { call_sid, fence },
-      has: 'pod_name',
-    });
+const fenceHelp = 'the fence from allocate: a later allocation is then not released';
+
+export const release = routerCommand<{ fence?: number }>({
+  name: 'release',
+  summary: 'end a call; its pod is available again',
+  examples: [
+    ['release CA1234', ''],
+    ['release CA1234 --fence 1763193600000001', 'only this allocation'],
+  ],
+  exits: [4, 5],
+  args: [sidArgument],
+  options: [new Option('--fence <n>', fenceHelp).argParser(wholeNumber(1, Number.MAX_SAFE_INTEGER))],
+  async run({ api, args: [call_sid = ''], options: { fence } }) {
+    const { body } = await api.send<Released>('POST /release', 'pod_name', { body: { call_sid, fence } });
     const { pod_name, released_to_pool, was_draining, was_waiting } = body;
     const where = was_waiting
       ? 'it was waiting for a pod, and has left the queue'
@@ -257,5 +240,5 @@ export function release(parent: Command, cli: Cli): void {
         ? `pod ${pod_name} is available again in ${released_to_pool}`
         : `pod ${pod_name} gets no new calls: it is ${was_draining ? 'draining' : 'terminating or not ready'}`;
     return { document: body, text: `call ${clean(call_sid)} ended; ${clean(where)}\n` };
-  });
-}
+  },
+});

@@ -1,39 +1,44 @@
 /** `smart-router config`: the effective configuration. */
-import { type Command, Option } from 'commander';
+import { Option } from 'commander';
 import { type ConfigRow, describeConfig, loadConfig, type Mode } from '../../config/config.js';
 import { ConfigError } from '../../errors.js';
 import { type Cell, table } from '../../terminal/table.js';
 import type { Paint } from '../../terminal/text.js';
-import { answer, type Cli, describe } from '../cli.js';
-import { Failure } from '../failure.js';
-import { count } from '../format.js';
+import { type Cli, command } from '../cli.js';
+import { toFailure } from '../failure.js';
 
-export function config(parent: Command, cli: Cli): void {
-  const command = describe(parent.command('config'), {
-    summary: 'show the effective configuration, with secrets hidden, and every problem in it',
-    examples: [
-      ['config', ''],
-      ['config --mode demo', 'the configuration of the routers of `demo`'],
-      ['config --json | jq ".values[] | select(.source==\\"environment\\")"', 'only variables that are set'],
-    ],
-  }).addOption(new Option('--mode <mode>', 'of this command').choices(['serve', 'demo']).default('serve'));
-  answer(command, cli, async () => {
-    const { mode } = command.opts<{ mode: Mode }>();
+export const config = command<{ mode: Mode }>({
+  name: 'config',
+  summary: 'show the effective configuration, with secrets hidden, and every problem in it',
+  examples: [
+    ['config', ''],
+    ['config --mode demo', 'the configuration of the routers of `demo`'],
+    ['config --json | jq ".values[] | select(.source==\\"environment\\")"', 'only variables that are set'],
+  ],
+  options: [
+    new Option('--mode <mode>', 'the command whose configuration to show')
+      .choices(['serve', 'demo'])
+      .default('serve'),
+  ],
+  async run({ cli, options: { mode }, paint }) {
     const env = mode === 'demo' ? await demoEnv(cli.env) : cli.env;
     const values = described(cli, env, mode);
-    const { warnings, problems } = validate(cli, env, mode);
-    const message = problems.length === 1 ? (problems[0] ?? '') : `${count(problems.length, 'problem')}:`;
+    let warnings: readonly string[] = [];
+    let problems: readonly string[] = [];
+    try {
+      ({ warnings } = loadConfig(env, mode, cli.clock));
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      ({ problems } = error);
+    }
     return {
       document: { mode, values, warnings, problems },
-      text: show(values, cli.output.paint),
+      text: show(values, paint),
       warnings,
-      failure:
-        problems.length > 0
-          ? new Failure('configuration', message, problems.length === 1 ? [] : problems)
-          : undefined,
+      failure: problems.length > 0 ? toFailure(new ConfigError(problems)) : undefined,
     };
-  });
-}
+  },
+});
 
 /** `demo`: a value that the demo sets, regardless of the environment. */
 type Row = Omit<ConfigRow, 'source'> & { readonly source: ConfigRow['source'] | 'demo' };
@@ -52,22 +57,8 @@ function described(cli: Cli, env: NodeJS.ProcessEnv, mode: Mode): Row[] {
 
 /** Loaded here: the demo includes a cluster. */
 async function demoEnv(env: NodeJS.ProcessEnv): Promise<NodeJS.ProcessEnv> {
-  const { routerEnvOf, speedOf } = await import('../../demo/setup.js');
-  return routerEnvOf(env, speedOf(env));
-}
-
-function validate(
-  cli: Cli,
-  env: NodeJS.ProcessEnv,
-  mode: Mode,
-): { warnings: readonly string[]; problems: readonly string[] } {
-  try {
-    const config = loadConfig(env, mode, cli.clock);
-    return { warnings: config.warnings, problems: [] };
-  } catch (error) {
-    if (error instanceof ConfigError) return { warnings: [], problems: error.problems };
-    throw error;
-  }
+  const { routerEnvOf } = await import('../../demo/setup.js');
+  return routerEnvOf(env);
 }
 
 function show(values: readonly Row[], paint: Paint): string {

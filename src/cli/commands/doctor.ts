@@ -1,37 +1,35 @@
 /** `smart-router doctor`: checks everything it can reach and says what to do. */
-import type { Command } from 'commander';
 import { type Colour, clean, type Paint } from '../../terminal/text.js';
-import { answer, type Cli, describe, readUrl, withAccess } from '../cli.js';
+import { keyNote, type RouterOptions, readUrl, routerOptions } from '../access.js';
+import { command } from '../cli.js';
 import { Failure } from '../failure.js';
 import { count } from '../format.js';
 
-export function doctor(parent: Command, cli: Cli): void {
-  // Not describeOperator: an unreachable router or store is a failed check, not exit code 6.
-  const described = describe(parent.command('doctor'), {
-    summary: 'check the configuration, the store and the router, and say what to do',
-    about:
-      'Changes nothing. Reads the same environment as `serve`. Checks that cannot run are skipped; only "fail" makes the exit code 1.',
-    examples: [
-      ['doctor', ''],
-      ['doctor --url https://router.example.com', 'with this router'],
-      ['doctor --json | jq ".checks[] | select(.status!=\\"ok\\")"', ''],
-    ],
-  });
-  const command = withAccess(described);
-  answer(command, cli, async () => {
-    const { url, timeout } = command.opts<{ url?: string; timeout: number }>();
+/** Not a routerCommand: an unreachable router or store is a failed check, not exit code 6. */
+export const doctor = command<RouterOptions>({
+  name: 'doctor',
+  summary: 'check the configuration, the store and the router, and say what to do',
+  about:
+    'Changes nothing. Reads the same environment as `serve`. Checks that cannot run are skipped; only "fail" makes the exit code 1.',
+  examples: [
+    ['doctor', ''],
+    ['doctor --url https://router.example.com', 'with this router'],
+    ['doctor --json | jq ".checks[] | select(.status!=\\"ok\\")"', ''],
+  ],
+  options: routerOptions,
+  notes: [keyNote],
+  async run({ cli: { env, clock }, options: { url, timeout }, paint }) {
     const { examine } = await import('../doctor/examine.js');
-    const isNamed = url !== undefined || Boolean(cli.env.SMART_ROUTER_URL?.trim());
-    const address = isNamed ? readUrl(url, cli.env) : undefined;
-    const checks = await examine(cli.env, cli.clock, address, timeout);
+    const isNamed = url !== undefined || Boolean(env.SMART_ROUTER_URL?.trim());
+    const checks = await examine(env, clock, isNamed ? readUrl(url, env) : undefined, timeout);
     const failed = checks.filter(({ status }) => status === 'fail').length;
     return {
       document: { checks },
-      text: show(checks, cli.output.paint),
+      text: show(checks, paint),
       failure: failed > 0 ? new Failure('checks_failed', `${count(failed, 'check')} failed`) : undefined,
     };
-  });
-}
+  },
+});
 
 const colours: Readonly<Record<Check['status'], Colour>> = {
   ok: 'green',
@@ -61,17 +59,17 @@ export interface Check {
   readonly hint?: string;
 }
 
-export const ok = (name: string, message: string): Check => ({ name, status: 'ok', message });
-export const skip = (name: string, message: string): Check => ({ name, status: 'skip', message });
-export const warn = (name: string, message: string, hint: string): Check => ({
-  name,
-  status: 'warn',
-  message,
-  hint,
-});
-export const fail = (name: string, message: string, hint: string): Check => ({
-  name,
-  status: 'fail',
-  message,
-  hint,
-});
+const check =
+  (status: Check['status']) =>
+  (name: string, message: string, hint?: string): Check => ({ name, status, message, ...(hint && { hint }) });
+export const ok = check('ok');
+export const skip = check('skip');
+export const warn = check('warn');
+export const fail = check('fail');
+
+/** `text` is the finding in both cases. */
+export const warnUnless = (isGood: boolean, name: string, text: string, hint: string): Check =>
+  isGood ? ok(name, text) : warn(name, text, hint);
+/** The message of `ok`, unless there is a problem. */
+export const failIf = (problem: string | undefined, name: string, text: string, hint: string): Check =>
+  problem === undefined ? ok(name, text) : fail(name, problem, hint);

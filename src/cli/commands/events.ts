@@ -1,101 +1,85 @@
 /** `smart-router events`: prints past events and follows new ones. */
-import { type Command, InvalidArgumentError } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
 import { parseDuration } from '../../config/durations.js';
 import { type Colour, clean, type Paint } from '../../terminal/text.js';
+import { type GivenRouter, routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
-import { type Cli, describeOperator, type Outcome, printOutcome, wholeNumber, withRouter } from '../cli.js';
-import {
-  type EventFilter,
-  follow,
-  matches,
-  newestId,
-  type RouterEvent,
-  searchEvents,
-} from '../event-stream.js';
+import type { Outcome } from '../cli.js';
+import { type EventFilter, follow, matches, newestId, searchEvents } from '../event-stream.js';
 import { count } from '../format.js';
-import { readStatus } from '../replies.js';
+import { wholeNumber } from '../input.js';
+import { type RouterEvent, readStatus } from '../replies.js';
 import { unlessAborted, untilSignal } from '../signals.js';
 
 type Since = { agoMs: number } | { id: string };
 
-interface Options {
+interface Options extends EventFilter {
   follow?: true;
   since?: Since;
-  type?: string[];
-  call?: string;
-  pod?: string;
   limit?: number;
-  json?: true;
 }
 
 const defaultLimit = 100;
 const maxEvents = 1_000_000;
 
-export function events(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('events'), {
-    summary: 'show events of calls, pods and configuration, and follow them',
-    about:
-      'Without --since: the newest 100 that match, or with --follow all from now on. The router keeps about 50,000 events, rare types longer. --follow reconnects and resumes after the last event: none is lost or shown twice. Ctrl-C ends it with exit code 0.',
-    json: 'print one JSON document; with --follow one per line for each event',
-    examples: [
-      ['events --since 10m', ''],
-      ['events --call CA1234', 'the kept events of one call'],
-      ['events --follow --type call_lost,no_pods', 'only failures, live'],
-      ['events --follow --json | jq -r .pod', 'for a script'],
-    ],
-  })
-    .option('-f, --follow', 'print new events until Ctrl-C')
-    .option('--since <when>', 'a duration like 10m, or an event id', parseSince)
-    .option('--type <types>', 'only these types, separated by commas', parseTypes)
-    .option('--call <sid>', 'only events of this call')
-    .option('--pod <name>', 'only events of this pod')
-    .option(
+export const events = routerCommand<Options>({
+  name: 'events',
+  summary: 'show events of calls, pods and configuration, and follow them',
+  about:
+    'Without --since: the newest 100 that match, or with --follow all from now on. The router keeps about 50,000 events, rare types longer. --follow reconnects and resumes after the last event: none is lost or shown twice. Ctrl-C ends it with exit code 0.',
+  json: 'print one JSON document; with --follow one per line for each event',
+  examples: [
+    ['events --since 10m', ''],
+    ['events --call CA1234', 'the kept events of one call'],
+    ['events --follow --type call_lost,no_pods', 'only failures, live'],
+    ['events --follow --json | jq -r .pod', 'for a script'],
+  ],
+  options: [
+    new Option('-f, --follow', 'print new events until Ctrl-C'),
+    new Option('--since <when>', 'a duration like 10m, or an event id').argParser(parseSince),
+    new Option('--type <types>', 'only these types, separated by commas').argParser(parseTypes),
+    new Option('--call <sid>', 'only events of this call'),
+    new Option('--pod <name>', 'only events of this pod'),
+    new Option(
       '--limit <n>',
-      'show at most this many, the newest (default: 100, with --since all)',
-      wholeNumber(1, maxEvents),
-    );
-  command.action(() =>
-    withRouter(command, cli, async (api) => {
-      const options = command.opts<Options>();
-      if (options.follow) await followEvents(api, cli, options);
-      else printOutcome(command, cli, await list(api, cli, options));
-    }),
-  );
-}
+      'show only the newest events, at most this many (default: 100, or all with --since)',
+    ).argParser(wholeNumber(1, maxEvents)),
+  ],
+  run: (given) => (given.options.follow ? followEvents(given) : list(given)),
+});
 
-async function list(api: RouterApi, cli: Cli, options: Options): Promise<Outcome> {
+async function list({ api, options, paint }: GivenRouter<Options>): Promise<Outcome> {
   const { since, limit } = options;
-  const found = await searchEvents(api, filterOf(options), {
+  const found = await searchEvents(api, options, {
     since: since === undefined ? '0-0' : await startOf(api, since),
     limit: limit ?? (since === undefined ? defaultLimit : maxEvents),
   });
-  const lines = found.map((event) => `${eventLine(event, event.at, cli.output.paint)}\n`);
+  const text = `${eventLines(found, paint)}\n${count(found.length, 'event')}\n`;
   return {
     document: { events: found },
-    text: found.length === 0 ? 'no events\n' : `${lines.join('')}\n${count(found.length, 'event')}\n`,
+    text: found.length === 0 ? 'no events\n' : text,
     warnings: unknownTypes(options),
   };
 }
 
-async function followEvents(api: RouterApi, cli: Cli, options: Options): Promise<void> {
+async function followEvents({ api, cli, options, paint }: GivenRouter<Options>): Promise<undefined> {
   const { output, clock } = cli;
   const { since, limit, json } = options;
-  const filter = filterOf(options);
   const show = (event: RouterEvent) =>
-    output.out(json ? JSON.stringify(event) : eventLine(event, event.at, output.paint));
+    output.out(json ? JSON.stringify(event) : eventLine(event, event.at, paint));
   for (const warning of unknownTypes(options)) output.warn(warning);
   const stop = untilSignal();
   const work = async () => {
     // The start is read before the kept events, so that no event is missed.
     const start = await startOf(api, since);
     const wanted = { since: since ? start : '0-0', limit: limit ?? 0 };
-    const kept = limit === undefined ? [] : await searchEvents(api, filter, wanted);
+    const kept = limit === undefined ? [] : await searchEvents(api, options, wanted);
     for (const event of kept) show(event);
     await follow(api, clock, {
       since: kept.at(-1)?.id ?? start,
       signal: stop.signal,
       onEvent: (event) => {
-        if (matches(event, filter)) show(event);
+        if (matches(event, options)) show(event);
       },
       onLost: (failure) =>
         output.warn(failure ? `${failure.message} Retrying.` : 'reconnected; resuming after the last event'),
@@ -118,16 +102,8 @@ async function startOf(api: RouterApi, since: Since | undefined): Promise<string
   return String(Math.max(0, Math.floor(nowMs - since.agoMs)));
 }
 
-function filterOf({ type, call, pod }: Options): EventFilter {
-  return {
-    ...(type === undefined ? {} : { types: type }),
-    ...(call === undefined ? {} : { call }),
-    ...(pod === undefined ? {} : { pod }),
-  };
-}
-
 /** A warning only: a newer router may have more types. */
-function unknownTypes({ type = [] }: Options): string[] {
+function unknownTypes({ type = [] }: EventFilter): string[] {
   return type
     .filter((name) => !knownTypes.includes(name))
     .map((name) => `unknown event type ${clean(name)}; the types are ${knownTypes.join(', ')}`);
@@ -176,7 +152,7 @@ const colours: Readonly<Record<string, Colour | undefined>> = {
   merchant_changed: 'cyan',
 };
 
-export const knownTypes: readonly string[] = Object.keys(colours);
+const knownTypes: readonly string[] = Object.keys(colours);
 
 const typeWidth = Math.max(...knownTypes.map((type) => type.length));
 const shown = new Set(['id', 'type', 'at', 'call', 'pod']);
@@ -191,6 +167,10 @@ export function eventColour(type: string): Colour | undefined {
 export function eventLine(event: RouterEvent, time: string, paint: Paint): string {
   const type = paint(eventColour(event.type), clean(event.type).padEnd(typeWidth));
   return `${paint('dim', time)}  ${type}  ${eventText(event)}`.trimEnd();
+}
+
+export function eventLines(events: readonly RouterEvent[], paint: Paint): string {
+  return events.map((event) => `${eventLine(event, event.at, paint)}\n`).join('');
 }
 
 export function eventText(event: RouterEvent): string {

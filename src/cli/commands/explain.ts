@@ -1,51 +1,42 @@
 /** `smart-router explain`: what an allocate would do now, or what happened to a past call. */
-import { type Command, Option } from 'commander';
+import { Option } from 'commander';
 import { type Cell, table } from '../../terminal/table.js';
 import { clean, type Paint } from '../../terminal/text.js';
+import { routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
-import { answerWith, type Cli, describeOperator, type Outcome } from '../cli.js';
-import type { RouterEvent } from '../event-stream.js';
+import type { Outcome } from '../cli.js';
 import { age, count, span } from '../format.js';
-import type { Explained } from '../replies.js';
-import type { Timeline } from './calls.js';
-import { eventLine } from './events.js';
+import type { Explained, RouterEvent, Timeline } from '../replies.js';
+import { eventLines } from './events.js';
 
-export function explain(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('explain'), {
-    summary: 'say whether a call would get a pod now, and why; or why a past call got none',
-    about:
-      'The router runs the decision of an allocate and changes nothing. A call is assumed to wait if the configuration allows that, as calls of Twilio and Plivo do.',
-    examples: [
-      ['explain', 'for a call without a merchant'],
-      ['explain --merchant acme', "with this merchant's chain, limit and queue"],
-      ['explain --merchant acme --no-wait', 'for an allocate without `wait`'],
-      ['explain --call CA1234', 'what a call saw when it asked, and what would happen now'],
-      ['explain --merchant acme --json | jq -r .would', 'allocate, wait or refuse'],
-    ],
-    exits: [4],
-  })
-    .option('--merchant <id>', 'merchant of the call')
-    .option('--no-wait', 'for a call that may not wait')
-    .addOption(new Option('--call <sid>', 'tell what happened to this call').conflicts('merchant'));
-  answerWith(command, cli, (api) => {
-    const { merchant, call, wait } = command.opts<{ merchant?: string; call?: string; wait: boolean }>();
-    return call === undefined ? explainNow(api, cli, merchant, wait) : explainCall(api, cli, call, wait);
-  });
-}
+export const explain = routerCommand<{ merchant?: string; call?: string; wait: boolean }>({
+  name: 'explain',
+  summary: 'say whether a call would get a pod now, and why; or why a past call got none',
+  about:
+    'The router runs the decision of an allocate and changes nothing. A call is assumed to wait if the configuration allows that, as calls of Twilio and Plivo do.',
+  examples: [
+    ['explain', 'for a call without a merchant'],
+    ['explain --merchant acme', "with this merchant's chain, limit and queue"],
+    ['explain --merchant acme --no-wait', 'for an allocate without `wait`'],
+    ['explain --call CA1234', 'what a call saw when it asked, and what would happen now'],
+    ['explain --merchant acme --json | jq -r .would', 'allocate, wait or refuse'],
+  ],
+  exits: [4],
+  options: [
+    new Option('--merchant <id>', 'merchant of the call'),
+    new Option('--no-wait', 'for a call that may not wait'),
+    new Option('--call <sid>', 'tell what happened to this call').conflicts('merchant'),
+  ],
+  async run({ api, options: { merchant, call, wait }, paint }) {
+    if (call !== undefined) return explainCall(api, call, wait, paint);
+    const document = await askRouter(api, merchant, wait);
+    return { document, text: explanationText(document, paint) };
+  },
+});
 
 async function askRouter(api: RouterApi, merchant: string | undefined, wait: boolean): Promise<Explained> {
   const body = { merchant_id: merchant || undefined, wait: wait ? '0s' : undefined };
-  return (await api.send<Explained>('/explain', { method: 'POST', body, has: 'would' })).body;
-}
-
-async function explainNow(
-  api: RouterApi,
-  { output: { paint } }: Cli,
-  merchant: string | undefined,
-  wait: boolean,
-): Promise<Outcome> {
-  const document = await askRouter(api, merchant, wait);
-  return { document, text: explanationText(document, paint) };
+  return (await api.send<Explained>('POST /explain', 'would', { body })).body;
 }
 
 const colours = { allocate: 'green', wait: 'yellow', refuse: 'red' } as const;
@@ -95,10 +86,9 @@ function sentence(text: string): string {
   return `${shown.charAt(0).toUpperCase()}${shown.slice(1)}.`;
 }
 
-async function explainCall(api: RouterApi, { output }: Cli, sid: string, wait: boolean): Promise<Outcome> {
-  const { paint } = output;
+async function explainCall(api: RouterApi, sid: string, wait: boolean, paint: Paint): Promise<Outcome> {
   const path = `/calls/${encodeURIComponent(sid)}/timeline`;
-  const { body, nowMs } = await api.send<Timeline>(path, { has: 'events' });
+  const { body, nowMs } = await api.send<Timeline>(path, 'events');
   const { events } = body;
   const merchant = events.find((event) => event.merchant)?.merchant as string | undefined;
   const now = await askRouter(api, merchant, wait);
@@ -106,7 +96,7 @@ async function explainCall(api: RouterApi, { output }: Cli, sid: string, wait: b
   const parts = [
     `${sentence(`call ${sid} ${storyOf(events, nowMs)}`)}\n`,
     asked ? `it saw, at ${clean(asked.at)}:\n${sawLines(String(asked.saw), merchant)}` : '',
-    events.map((event) => `${eventLine(event, event.at, paint)}\n`).join(''),
+    eventLines(events, paint),
     `now: ${explanationText(now, paint)}`,
   ];
   return { document: { ...body, now }, text: parts.filter((part) => part !== '').join('\n') };

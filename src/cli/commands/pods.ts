@@ -1,22 +1,15 @@
 /** `smart-router pods`, `drain` and `undrain`. */
-
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { Argument, InvalidArgumentError, Option } from 'commander';
 import { abortWith } from '../../abort.js';
 import { formatDuration } from '../../config/durations.js';
-import { type Cell, facts, table } from '../../terminal/table.js';
-import { type Colour, clean } from '../../terminal/text.js';
+import { type Cell, type Column, type Fact, facts } from '../../terminal/table.js';
+import { type Colour, clean, type Paint } from '../../terminal/text.js';
+import { type GivenRouter, ownUid, routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
-import {
-  answerWith,
-  type Cli,
-  describeOperator,
-  duration,
-  type Outcome,
-  ownUid,
-  wholeNumber,
-} from '../cli.js';
-import { exitCodes, Failure, toFailure } from '../failure.js';
-import { age, byText, count, countdown, leaseCell, leaseColour, shownOf, span } from '../format.js';
+import type { Cli, Outcome } from '../cli.js';
+import { Failure, toFailure } from '../failure.js';
+import { age, byText, count, countdown, leaseCell, leaseColour, listOutcome, span } from '../format.js';
+import { duration, limitOption, poolOption } from '../input.js';
 import {
   type Drained,
   type Pod,
@@ -36,86 +29,96 @@ interface Options {
   limit?: number;
 }
 
-export function pods(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('pods').argument('[pod]', 'show only this one'), {
-    summary: 'list pods, or show one',
-    about:
-      'States: free (no calls), busy (at least one call), draining (finishes its calls, or terminating), blocked (not ready, or awaiting a report).',
-    examples: [
-      ['pods', ''],
-      ['pods --pool gold --state free', 'pods that can take a call of this pool'],
-      ['pods --state draining --json', 'for a script'],
-      ['pods voice-agent-0', 'one pod with its calls'],
-    ],
-    exits: [4],
-  })
-    .option('--pool <pool>', 'only this pool: gold, or merchant:acme')
-    .addOption(new Option('--state <state>', 'only pods in this state').choices(states))
-    .option('--limit <n>', 'show at most this many', wholeNumber(1, 10_000_000));
-  answerWith(command, cli, (api) => {
-    const [pod] = command.args;
-    return pod === undefined ? listPods(api, cli, command.opts<Options>()) : showPod(api, cli, pod);
-  });
-}
+export const pods = routerCommand<Options>({
+  name: 'pods',
+  summary: 'list pods, or show one',
+  about:
+    'States: free (no calls), busy (at least one call), draining (finishes its calls, or terminating), blocked (not ready, or awaiting a report).',
+  examples: [
+    ['pods', ''],
+    ['pods --pool gold --state free', 'pods that can take a call of this pool'],
+    ['pods --state draining --json', 'for a script'],
+    ['pods voice-agent-0', 'one pod with its calls'],
+  ],
+  exits: [4],
+  args: [new Argument('[pod]', 'show only this one')],
+  options: [
+    poolOption,
+    new Option('--state <state>', 'only pods in this state').choices(states),
+    limitOption,
+  ],
+  run(given) {
+    const [pod] = given.args;
+    return pod === undefined ? listPods(given) : showPod(given.api, pod, given.paint);
+  },
+});
 
-async function listPods(api: RouterApi, cli: Cli, { pool, state, limit }: Options): Promise<Outcome> {
+async function listPods({ api, options, paint }: GivenRouter<Options>): Promise<Outcome> {
+  const { pool, state: wantedState, limit } = options;
   const { pools } = (await readStatus(api)).body;
   const wanted = pool === undefined ? undefined : poolIdOf(pool, pools);
-  const { body, nowMs } = await readAll<Pod>(api, 'pods', wanted, (pod) => pod.pod_name);
+  const { body, nowMs } = await readAll(api, 'pods', wanted);
   const all = body
-    .filter((pod) => state === undefined || stateOf(pod) === state)
+    .map((pod) => ({ ...pod, state: stateOf(pod) }))
+    .filter(({ state }) => wantedState === undefined || state === wantedState)
     .sort((a, b) => byText(a.tier, b.tier) || byText(a.pod_name, b.pod_name));
-  const shown = all.slice(0, limit);
-  const rows = shown.map((pod): Cell[] => {
-    const state = stateOf(pod);
-    return [
-      pod.pod_name,
-      pod.tier,
-      { text: state, colour: stateColours[state] },
-      `${pod.calls.length}/${callsPerPod(pools[pod.tier])}`,
-      leaseCell(soonest(pod), nowMs),
-      note(pod, nowMs),
-    ];
+  return listOutcome('pods', all, limit, paint, {
+    noun: 'pod',
+    empty: 'no pods',
+    columns: podColumns(pools, nowMs),
   });
-  const columns = ['POD', 'POOL', 'STATE', '>CALLS', 'LEASE', 'CALL OR BLOCK'];
-  const total = shownOf(shown.length, all.length, 'pod');
-  return {
-    document: { pods: shown.map((pod) => ({ ...pod, state: stateOf(pod) })), total: all.length },
-    text: shown.length === 0 ? 'no pods\n' : `${table(columns, rows, cli.output.paint)}\n${total}\n`,
-  };
 }
 
-async function showPod(api: RouterApi, cli: Cli, name: string): Promise<Outcome> {
-  const { body, nowMs } = await api.send<Pod>(`/pod/${encodeURIComponent(name)}`, { has: 'pod_name' });
+/** `top` shows them too. */
+export function podColumns(pools: Readonly<Record<string, Pool>>, nowMs: number): readonly Column<Pod>[] {
+  return [
+    ['POD', (pod) => pod.pod_name],
+    ['POOL', (pod) => pod.tier],
+    ['STATE', (pod) => stateCell(stateOf(pod))],
+    ['>CALLS', (pod) => `${pod.calls.length}/${callsPerPod(pools[pod.tier])}`],
+    ['LEASE', (pod) => leaseCell(soonest(pod), nowMs)],
+    ['CALL OR BLOCK', (pod) => note(pod, nowMs)],
+  ];
+}
+
+const readPod = (api: RouterApi, name: string, signal?: AbortSignal) =>
+  api.send<Pod>(`/pod/${encodeURIComponent(name)}`, 'pod_name', signal && { signal });
+
+async function showPod(api: RouterApi, name: string, paint: Paint): Promise<Outcome> {
+  const { body, nowMs } = await readPod(api, name);
   const state = stateOf(body);
-  const leases = body.leases.map(({ call_sid, lease_expires_at }): [string, Cell] => [
-    'call',
-    {
-      text: `${call_sid}, lease ${countdown(lease_expires_at, nowMs)}`,
-      colour: leaseColour(lease_expires_at, nowMs),
-    },
-  ]);
+  const leases = body.leases.map(
+    ({ call_sid, lease_expires_at }): Fact => [
+      'call',
+      {
+        text: `${call_sid}, lease ${countdown(lease_expires_at, nowMs)}`,
+        colour: leaseColour(lease_expires_at, nowMs),
+      },
+    ],
+  );
   const text = facts(
     [
       ['pod', body.pod_name],
       ['pool', body.tier],
-      ['state', { text: state, colour: stateColours[state] }],
-      ...(body.blocked_by ? [['blocked by', reason(body, nowMs)] as [string, Cell]] : []),
-      ...(body.uid ? [['uid', body.uid] as [string, Cell]] : []),
+      ['state', stateCell(state)],
+      ['blocked by', body.blocked_by ? reason(body, nowMs) : undefined],
+      ['uid', body.uid || undefined],
       ['calls', body.calls.length],
       ...leases,
     ],
-    cli.output.paint,
+    paint,
   );
   return { document: { ...body, state }, text };
 }
 
-export const stateColours: Readonly<Record<State, Colour>> = {
+const stateColours: Readonly<Record<State, Colour>> = {
   free: 'green',
   busy: 'bold',
   draining: 'yellow',
   blocked: 'red',
 };
+
+const stateCell = (state: State): Cell => ({ text: state, colour: stateColours[state] });
 
 export function stateOf(pod: Pod): State {
   if (pod.is_draining) return 'draining';
@@ -123,7 +126,7 @@ export function stateOf(pod: Pod): State {
   return pod.calls.length > 0 ? 'busy' : 'free';
 }
 
-export function callsPerPod(pool: Pool | undefined): string {
+function callsPerPod(pool: Pool | undefined): string {
   return pool && pool.assigned > 0 ? String(pool.capacity / pool.assigned) : '?';
 }
 
@@ -131,7 +134,7 @@ export function soonest(pod: Pod): string | undefined {
   return pod.leases.map(({ lease_expires_at }) => lease_expires_at).sort()[0];
 }
 
-export function note(pod: Pod, nowMs: number): string {
+function note(pod: Pod, nowMs: number): string {
   if (pod.blocked_by) return reason(pod, nowMs);
   const [first = '', ...more] = pod.calls;
   return more.length > 0 ? `${first} and ${more.length} more` : first;
@@ -147,33 +150,34 @@ function reason({ blocked_by, draining_until, last_report_at }: Pod, nowMs: numb
 const defaultWaitMs = 5 * 60_000;
 const maxWaitMs = 24 * 3_600_000;
 
-export function drain(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('drain').argument('<pod>', 'name of the pod'), {
-    summary: 'stop new calls to a pod; running calls continue',
-    about:
-      'The drain expires after DRAINING_TTL of the router (or after the wait and 30s, if that is longer). Ctrl-C ends the wait, not the drain. Inside the pod, with POD_NAME and POD_UID set, a successor with the same name is not drained.',
-    examples: [
-      ['drain voice-agent-0', 'returns at once'],
-      ['drain voice-agent-0 --wait', 'until its last call has ended, at most 5m'],
-      ['drain voice-agent-0 --wait 30m && kubectl delete pod voice-agent-0', ''],
-    ],
-    exits: [4, 5, 7, 130],
-  }).option('--wait [duration]', 'wait until the last call has ended (default: 5m, at most 24h)', parseWait);
-  answerWith(command, cli, async (api) => {
-    const [pod = ''] = command.args;
-    const { wait, json } = command.opts<{ wait?: number | true; json?: true }>();
-    if (wait !== undefined) {
-      const waitMs = wait === true ? defaultWaitMs : wait;
-      return waitForDrain({ api, cli, pod, waitMs, quiet: json === true });
-    }
-    const { body, nowMs } = await api.send<Drained>('/drain', {
-      method: 'POST',
-      body: { pod_name: pod, uid: ownUid(pod, cli.env) },
-      has: 'active_calls',
-    });
-    return { document: body, text: `${clean(body.message)}\n${expiryLine(body, nowMs)}` };
-  });
-}
+const podArgument = new Argument('<pod>', 'name of the pod');
+
+export const drain = routerCommand<{ wait?: number | true }>({
+  name: 'drain',
+  summary: 'stop new calls to a pod; running calls continue',
+  about:
+    'The drain expires after DRAINING_TTL of the router (or after the wait and 30s, if that is longer). Ctrl-C ends the wait, not the drain. Inside the pod, with POD_NAME and POD_UID set, a successor with the same name is not drained.',
+  examples: [
+    ['drain voice-agent-0', 'returns at once'],
+    ['drain voice-agent-0 --wait', 'until its last call has ended, at most 5m'],
+    ['drain voice-agent-0 --wait 30m && kubectl delete pod voice-agent-0', ''],
+  ],
+  exits: [4, 5, 7, 130],
+  args: [podArgument],
+  options: [
+    new Option(
+      '--wait [duration]',
+      'wait until the last call has ended (default: 5m, at most 24h)',
+    ).argParser(parseWait),
+  ],
+  async run({ api, cli, args: [pod = ''], options: { wait, json } }) {
+    const waitMs = wait === true ? defaultWaitMs : wait;
+    if (waitMs !== undefined) return waitForDrain({ api, cli, pod, waitMs, quiet: json === true });
+    const body = { pod_name: pod, uid: ownUid(pod, cli.env) };
+    const { body: drained, nowMs } = await api.send<Drained>('POST /drain', 'active_calls', { body });
+    return { document: drained, text: `${clean(drained.message)}\n${expiryLine(drained, nowMs)}` };
+  },
+});
 
 function parseWait(text: string): number {
   try {
@@ -185,22 +189,18 @@ function parseWait(text: string): number {
   }
 }
 
-export function undrain(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('undrain').argument('<pod>', 'name of the pod'), {
-    summary: 'end a drain: the pod gets calls again',
-    examples: [['undrain voice-agent-0', '']],
-    exits: [4, 5],
-  });
-  answerWith(command, cli, async (api) => {
-    const [pod = ''] = command.args;
-    const { body } = await api.send<Undrained>('/undrain', {
-      method: 'POST',
-      body: { pod_name: pod, uid: ownUid(pod, cli.env) },
-      has: 'pod_name',
-    });
-    return { document: body, text: `${clean(body.message)}\n` };
-  });
-}
+export const undrain = routerCommand({
+  name: 'undrain',
+  summary: 'end a drain: the pod gets calls again',
+  examples: [['undrain voice-agent-0', '']],
+  exits: [4, 5],
+  args: [podArgument],
+  async run({ api, cli, args: [pod = ''] }) {
+    const body = { pod_name: pod, uid: ownUid(pod, cli.env) };
+    const { body: undrained } = await api.send<Undrained>('POST /undrain', 'pod_name', { body });
+    return { document: undrained, text: `${clean(undrained.message)}\n` };
+  },
+});
 
 const pollIntervalMs = 1000;
 
@@ -295,12 +295,10 @@ async function requestDrain(
   for (;;) {
     const leftMs = Math.max(1, Math.ceil(deadlineMs - cli.clock.monotonic()));
     try {
-      const { body, nowMs } = await api.send<Drained>('/drain', {
-        method: 'POST',
+      const { body, nowMs } = await api.send<Drained>('POST /drain', 'active_calls', {
         body: { pod_name: pod, uid: ownUid(pod, cli.env), wait: `${leftMs}ms` },
         timeoutMs: leftMs + api.timeoutMs,
         signal,
-        has: 'active_calls',
       });
       progress.acknowledged = true;
       progress.calls = body.active_calls;
@@ -320,7 +318,7 @@ async function requestDrain(
         const message = `Pod ${pod} was removed; its calls have ended.`;
         return { success: true, pod_name: pod, has_active_call: false, active_calls: 0, message };
       }
-      const mayChange = failure.exitCode === exitCodes.unreachable || failure === unknown;
+      const mayChange = failure.exitCode === 6 || failure === unknown;
       if (!mayChange || cli.clock.monotonic() >= deadlineMs) throw failure;
       if (!isReported && !quiet) cli.output.err(`${failure.message} Retrying; the drain continues.`);
       isReported = true;
@@ -343,8 +341,7 @@ async function watchDrain(
   await clock.sleep(100, signal);
   while (!signal.aborted) {
     try {
-      const path = `/pod/${encodeURIComponent(pod)}`;
-      const { body, nowMs } = await api.send<Pod>(path, { signal, has: 'pod_name' });
+      const { body, nowMs } = await readPod(api, pod, signal);
       progress.calls = body.calls.length;
       progress.drainingUntil = body.draining_until;
       progress.acknowledged ||= body.is_draining;

@@ -1,63 +1,53 @@
 /** `smart-router removals`: pods whose removal the brake holds. */
-import type { Command } from 'commander';
-import { type Cell, table } from '../../terminal/table.js';
+import { type Cell, type Column, tableOf } from '../../terminal/table.js';
 import type { Paint } from '../../terminal/text.js';
-import { addGroup, answerWith, type Cli, describeOperator } from '../cli.js';
+import { routerCommand } from '../access.js';
+import { group } from '../cli.js';
 import { count } from '../format.js';
 import type { Removals, RemovalsConfirmed } from '../replies.js';
 
-export function removals(program: Command, cli: Cli): void {
-  addGroup(program, cli, 'removals', 'show or confirm removals that the brake holds', [
-    removalsList,
-    removalsConfirm,
-  ]);
-}
+const list = routerCommand({
+  name: 'list',
+  summary: 'list the pods that the removal brake holds',
+  about:
+    'If a list of pods from the cluster misses more than half of the known pods, and more than three, the missing pods are held: they keep their calls and get no new ones. They are removed after three such lists in a row, or by `removals confirm`.',
+  examples: [
+    ['removals list', ''],
+    ['removals list --json | jq -r .held[]', 'for a script'],
+  ],
+  async run({ api, paint }) {
+    const { body } = await api.send<Removals>('/removals', 'held');
+    return { document: body, text: show(body, paint) };
+  },
+});
 
-function removalsList(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('list'), {
-    summary: 'list the pods that the removal brake holds',
-    about:
-      'If a pod list of the cluster misses more than half of the pods, and more than three, the missing pods are held: they get no new calls, keep their calls, and are removed after three such lists in a row or `removals confirm`.',
-    examples: [
-      ['removals list', ''],
-      ['removals list --json | jq -r .held[]', 'for a script'],
-    ],
-  });
-  answerWith(command, cli, async (api) => {
-    const { body } = await api.send<Removals>('/removals', { has: 'held' });
-    return { document: body, text: showRemovals(body, cli.output.paint) };
-  });
-}
-
-function showRemovals({ held, confirmed }: Removals, paint: Paint): string {
+function show({ held, confirmed }: Removals, paint: Paint): string {
   if (held.length === 0) return 'the removal brake holds no pods\n';
   const isConfirmed = new Set(confirmed);
-  const rows = held.map((pod): Cell[] => [
-    pod,
-    isConfirmed.has(pod) ? { text: 'confirmed', colour: 'yellow' } : { text: 'held', colour: 'red' },
-  ]);
-  return `${table(['POD', 'REMOVAL'], rows, paint)}
+  const stateOf = (pod: string): Cell =>
+    isConfirmed.has(pod) ? { text: 'confirmed', colour: 'yellow' } : { text: 'held', colour: 'red' };
+  const columns: Column<string>[] = [
+    ['POD', (pod) => pod],
+    ['REMOVAL', stateOf],
+  ];
+  return `${tableOf(held, columns, paint)}
 ${count(held.length, 'pod')} held. If the pods are deleted, run \`smart-router removals confirm\`: it removes them and ends their calls.
 Otherwise check POD_LABEL_SELECTOR and NAMESPACE, or STATIC_PODS.
 `;
 }
 
-function removalsConfirm(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('confirm'), {
-    summary: 'remove the pods that the removal brake holds, and end their calls',
-    about:
-      'Does not ask: check `removals list` first. Applies to the pods held now; a pod that reappears before the leader acts stays.',
-    examples: [['removals confirm', '']],
-    exits: [4],
-  });
-  answerWith(command, cli, async (api) => {
-    const { body } = await api.send<RemovalsConfirmed>('/removals/confirm', {
-      method: 'POST',
-      has: 'confirmed',
-    });
-    return {
-      document: body,
-      text: `${count(body.confirmed, 'removal')} confirmed; the leader removes the pods in its next round\n`,
-    };
-  });
-}
+const confirm = routerCommand({
+  name: 'confirm',
+  summary: 'remove the pods that the removal brake holds, and end their calls',
+  about:
+    'Does not ask: check `removals list` first. Applies to the pods held now; a pod that reappears before the leader acts stays.',
+  examples: [['removals confirm', '']],
+  exits: [4],
+  async run({ api }) {
+    const { body } = await api.send<RemovalsConfirmed>('POST /removals/confirm', 'confirmed');
+    const text = `${count(body.confirmed, 'removal')} confirmed; the leader removes the pods in its next round\n`;
+    return { document: body, text };
+  },
+});
+
+export const removals = group('removals', 'show or confirm removals that the brake holds', [list, confirm]);

@@ -1,27 +1,23 @@
 /** `smart-router status`: alerts first, then pools, leader, loops and store. */
-import type { Command } from 'commander';
 import { sharedVariables } from '../../config/fields.js';
-import { type Cell, facts, table, usageBar } from '../../terminal/table.js';
+import { type Cell, type Fact, facts, table, usageBar } from '../../terminal/table.js';
 import { clean, type Paint } from '../../terminal/text.js';
-import { answerWith, type Cli, describeOperator } from '../cli.js';
+import { routerCommand } from '../access.js';
 import { Failure } from '../failure.js';
 import { age, byText, count, span } from '../format.js';
-import { readStatus, type Status } from '../replies.js';
-import { type Alert, alertLines, readAlerts } from './alerts.js';
+import { type Alert, readStatus, type Status } from '../replies.js';
+import { alertLines, readAlerts } from './alerts.js';
 
-export function status(parent: Command, cli: Cli): void {
-  const command = describeOperator(parent.command('status'), {
-    summary: 'show alerts, pools, calls, leader, loops and store',
-    examples: [
-      ['status', ''],
-      ['status --url https://router.example.com', 'another router'],
-      ['status --json | jq .pools.gold', 'for a script'],
-    ],
-  });
-  answerWith(command, cli, async (api) => {
+export const status = routerCommand({
+  name: 'status',
+  summary: 'show alerts, pools, calls, leader, loops and store',
+  examples: [
+    ['status', ''],
+    ['status --url https://router.example.com', 'another router'],
+    ['status --json | jq .pools.gold', 'for a script'],
+  ],
+  async run({ api, options: { url }, paint }) {
     const [{ body, nowMs }, alerts] = await Promise.all([readStatus(api), readAlerts(api)]);
-    const { paint } = cli.output;
-    const { url } = command.opts<{ url?: string }>();
     // Suggested commands must reach the same router.
     const urlOption = url === undefined ? '' : ` --url ${url}`;
     const warnings: string[] = [];
@@ -30,7 +26,6 @@ export function status(parent: Command, cli: Cli): void {
         `TIER_CONFIG of this router differs from the store; the store applies: see \`smart-router tiers get${urlOption}\``,
       );
     if (body.replicas_differ.length > 0) warnings.push(replicasDiffer(body.replicas_differ));
-    const storeError = clean(body.store_error ?? 'no reason given');
     return {
       document: { ...body, alerts },
       text: [
@@ -40,15 +35,15 @@ export function status(parent: Command, cli: Cli): void {
         loops(body, nowMs, paint),
       ].join('\n'),
       warnings,
-      failure:
-        body.status === 'down'
-          ? new Failure(
-              'store_unavailable',
-              `the store of the router at ${api.baseUrl} is unreachable: ${storeError}`,
-            )
-          : undefined,
+      failure: storeFailure(api.baseUrl, body.status, `: ${clean(body.store_error ?? 'no reason given')}`),
     };
-  });
+  },
+});
+
+/** There is output, but the router cannot serve calls. */
+export function storeFailure(url: string, status: Status['status'], reason = ''): Failure | undefined {
+  if (status === 'up') return undefined;
+  return new Failure('store_unavailable', `the store of the router at ${url} is unreachable${reason}`);
 }
 
 function summary(
@@ -60,7 +55,7 @@ function summary(
 ): string {
   const unreadable = Object.values(body.pools).flatMap(({ unreadable_key }) => unreadable_key ?? []);
   const held = body.removals_held ?? 0;
-  const entries: [string, Cell | undefined][] = [
+  const entries: Fact[] = [
     ['router', `${url} (version ${body.version})`],
     ['alerts', noAlerts(alerts)],
     ['store', { text: body.status, colour: body.status === 'up' ? 'green' : 'red' }],
@@ -85,10 +80,7 @@ function summary(
     ['records', records(body, urlOption)],
     ['tiers', `version ${body.tier_version}`],
   ];
-  return facts(
-    entries.flatMap(([name, cell]) => (cell === undefined ? [] : [[name, cell] as const])),
-    paint,
-  );
+  return facts(entries, paint);
 }
 
 function callsText({ active_calls, waiting_calls, oldest_wait_seconds }: Status): string {

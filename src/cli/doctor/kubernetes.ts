@@ -28,8 +28,9 @@ interface KubernetesTarget {
   timeoutMs: number;
 }
 
+const name = 'kubernetes';
+
 export async function checkKubernetes(config: Config, clock: Clock, timeoutMs: number): Promise<Check[]> {
-  const name = 'kubernetes';
   let api: KubeApi;
   try {
     api = await connectKubernetes(config, clock);
@@ -38,7 +39,7 @@ export async function checkKubernetes(config: Config, clock: Clock, timeoutMs: n
   }
   const target = { api, config, clock, timeoutMs };
   try {
-    const server = await checkServer(name, target);
+    const server = await checkServer(target);
     if (server.status === 'fail') return [server];
     const [rights, pods, watch, lease] = await Promise.all([
       checkRights(target),
@@ -55,10 +56,7 @@ export async function checkKubernetes(config: Config, clock: Clock, timeoutMs: n
 const accessHint =
   'Set KUBECONFIG as for kubectl, or run inside the cluster with a service account; `kubectl get pods` must work the same way.';
 
-async function checkServer(
-  name: string,
-  { api, config, clock, timeoutMs }: KubernetesTarget,
-): Promise<Check> {
+async function checkServer({ api, config, clock, timeoutMs }: KubernetesTarget): Promise<Check> {
   const through = config.kubeconfig === undefined ? 'without KUBECONFIG' : 'through KUBECONFIG';
   const start = clock.monotonic();
   try {
@@ -124,26 +122,15 @@ async function checkPods({ api, config, clock, timeoutMs }: KubernetesTarget): P
   const name = 'kubernetes pods';
   const { namespace, podLabelSelector: labelSelector } = config;
   const where = `in namespace ${namespace}`;
-  const source = kubernetesSource({
-    api,
-    namespace,
-    labelSelector,
-    silenceMs: timeoutMs,
-    clock,
-    log: silentLogger,
-  });
+  const log = silentLogger;
+  const source = kubernetesSource({ api, namespace, labelSelector, silenceMs: timeoutMs, clock, log });
   const late = new AbortController();
   const cancel = clock.after(timeoutMs, () => late.abort());
   try {
     const { pods } = await source.list(late.signal);
     if (pods.length === 0) {
-      return [
-        warn(
-          name,
-          `the selector matches no pods: ${labelSelector} ${where}`,
-          'Check POD_LABEL_SELECTOR and NAMESPACE, or start a voice agent.',
-        ),
-      ];
+      const hint = 'Check POD_LABEL_SELECTOR and NAMESPACE, or start a voice agent.';
+      return [warn(name, `the selector matches no pods: ${labelSelector} ${where}`, hint)];
     }
     const ready = pods.filter(({ state }) => state === 'ready').length;
     return [
@@ -153,16 +140,18 @@ async function checkPods({ api, config, clock, timeoutMs }: KubernetesTarget): P
   } catch (error) {
     if (late.signal.aborted)
       return [fail(name, `no complete list within ${Math.round(timeoutMs)} ms`, 'Raise --timeout.')];
-    if (statusOf(error) === 403) return [fail(name, `not allowed to list pods ${where}`, podVerbs)];
-    if (statusOf(error) === 400) return [invalidSelector(name, labelSelector, error)];
-    return [fail(name, `${sentence(error)}`, 'Check POD_LABEL_SELECTOR and NAMESPACE.')];
+    return [podsFailure(name, 'list', error, config, 'Check POD_LABEL_SELECTOR and NAMESPACE.')];
   } finally {
     cancel();
   }
 }
 
-/** The selector is the only part of these requests that can be malformed. */
-function invalidSelector(name: string, selector: string, error: unknown): Check {
+function podsFailure(name: string, verb: string, error: unknown, config: Config, hint: string): Check {
+  const { namespace, podLabelSelector: selector } = config;
+  if (statusOf(error) === 403)
+    return fail(name, `not allowed to ${verb} pods in namespace ${namespace}`, podVerbs);
+  if (statusOf(error) !== 400) return fail(name, sentence(error), hint);
+  // The selector is the only part of these requests that can be malformed.
   return fail(name, `the label selector ${selector} is invalid: ${sentence(error)}`, selectorHint);
 }
 
@@ -194,10 +183,7 @@ async function checkWatch({ api, config, clock, timeoutMs }: KubernetesTarget): 
     for await (const _ of lines) events += 1;
     return ok(name, `the watch delivered ${count(events, 'event')} in ${testWatchSeconds} s`);
   } catch (error) {
-    if (statusOf(error) === 403)
-      return fail(name, `not allowed to watch pods in namespace ${namespace}`, podVerbs);
-    if (statusOf(error) === 400) return invalidSelector(name, labelSelector, error);
-    return fail(name, sentence(error), 'Check for a proxy that buffers streams.');
+    return podsFailure(name, 'watch', error, config, 'Check for a proxy that buffers streams.');
   } finally {
     cancel();
   }
@@ -210,10 +196,10 @@ async function checkLease({ api, config, clock, timeoutMs }: KubernetesTarget): 
   const lock = new KubernetesLock({ api, clock, namespace, name: leaderElectionLockName });
   try {
     const record = await lock.read(timeoutMs);
-    if (!record) return ok(name, `${lock.description} does not exist yet; the first leader creates it`);
+    const state = record?.holder ? `is held by ${record.holder}` : 'has no holder';
     return ok(
       name,
-      record.holder ? `${lock.description} is held by ${record.holder}` : `${lock.description} has no holder`,
+      `${lock.description} ${record ? state : 'does not exist yet; the first leader creates it'}`,
     );
   } catch (error) {
     if (statusOf(error) === 403) return fail(name, `not allowed to read ${lock.description}`, leaseVerbs);

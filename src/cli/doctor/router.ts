@@ -4,13 +4,14 @@ import type { Clock } from '../../clock.js';
 import { type Config, loadConfig } from '../../config/config.js';
 import { ConfigError } from '../../errors.js';
 import { version } from '../../version.js';
+import { isKey } from '../access.js';
 import { RouterApi } from '../api.js';
-import { type Check, fail, ok, skip, warn } from '../commands/doctor.js';
+import { type Check, fail, failIf, ok, skip, warn } from '../commands/doctor.js';
 import { replicasDiffer } from '../commands/status.js';
 import { Failure, toFailure } from '../failure.js';
 import type { Status } from '../replies.js';
 
-export interface RouterTarget {
+interface RouterTarget {
   env: NodeJS.ProcessEnv;
   clock: Clock;
   url: string;
@@ -43,7 +44,7 @@ async function request<T>(
   const key = from && value ? { value, from } : undefined;
   const api = new RouterApi({ baseUrl: url, key, timeoutMs, clock });
   try {
-    return (await api.send<T>(path, { has })).body;
+    return (await api.send<T>(path, has)).body;
   } catch (error) {
     return toFailure(error);
   } finally {
@@ -76,7 +77,7 @@ const apiKey = 'SMART_ROUTER_API_KEY';
 
 /** Tries each key on a read that it must allow. */
 async function checkKeys(target: RouterTarget): Promise<Check[]> {
-  const isUsable = (name: string) => /^[\x21-\x7e]+$/.test(target.env[name] ?? '');
+  const isUsable = (name: string) => isKey(target.env[name]);
   const checks: Check[] = [];
   if (isUsable(adminKey) || !isUsable(apiKey)) checks.push(await checkAdminKey(target, isUsable(adminKey)));
   if (isUsable(apiKey)) checks.push(await checkApiKey(target));
@@ -92,18 +93,13 @@ async function checkAdminKey(target: RouterTarget, isSet: boolean): Promise<Chec
       : keyFailure(name, adminKey, status);
   }
   if (status.version !== version) {
-    return warn(
-      name,
-      `access granted; the router has version ${status.version}, this command ${version}`,
-      'Use the command of the same version.',
-    );
+    const text = `access granted; the router has version ${status.version}, this command ${version}`;
+    return warn(name, text, 'Use the command of the same version.');
   }
-  if (status.replicas_differ.length > 0)
-    return warn(
-      name,
-      replicasDiffer(status.replicas_differ),
-      'The next leader may remove pods; calls end at other times on each replica.',
-    );
+  if (status.replicas_differ.length > 0) {
+    const hint = 'The next leader may remove pods; calls end at other times on each replica.';
+    return warn(name, replicasDiffer(status.replicas_differ), hint);
+  }
   return ok(name, isSet ? `${adminKey} is accepted` : 'no key is required');
 }
 
@@ -131,11 +127,8 @@ async function checkPorts(config: Config | undefined): Promise<Check[]> {
     if (port === undefined || port === 0) continue;
     const problem = await listenProblem(config.httpHost, port);
     const place = `${name} ${port} on ${config.httpHost}`;
-    checks.push(
-      problem === undefined
-        ? ok('port', `${place} is free`)
-        : fail('port', `${place} cannot be used: ${problem}`, `Set another ${name}.`),
-    );
+    const text = problem && `${place} cannot be used: ${problem}`;
+    checks.push(failIf(text, 'port', `${place} is free`, `Set another ${name}.`));
   }
   return checks;
 }

@@ -12,7 +12,7 @@ import { parseStoredHold } from '../../config/hold.js';
 import { parseTierConfigJson, serializeTierConfig, type TierConfig } from '../../config/tiers.js';
 import { startEmbeddedValkey } from '../../embedded/valkey.js';
 import { ConfigError } from '../../errors.js';
-import { type Check, fail, ok, warn } from '../commands/doctor.js';
+import { type Check, fail, failIf, ok, warn, warnUnless } from '../commands/doctor.js';
 import { oneLine, toFailure } from '../failure.js';
 
 const rounds = 5;
@@ -93,16 +93,13 @@ async function checkRoundTrip(connection: StoreConnection, clock: Clock, shown: 
   await connection.command('ping', (client) => client.ping());
   const { middle } = await timed(clock, () => connection.command('ping', (client) => client.ping()));
   const text = `${shown} answers in ${ms(middle)}`;
-  return middle <= slowRoundTripMs
-    ? ok('store', text)
-    : warn('store', text, 'Run the router closer to the store.');
+  return warnUnless(middle <= slowRoundTripMs, 'store', text, 'Run the router closer to the store.');
 }
 
 async function checkAccess(connection: StoreConnection): Promise<Check> {
   const problem = await configProblem(() => checkRights(connection));
-  return problem === undefined
-    ? ok('store access', 'the user may run every command that the router uses')
-    : fail('store access', problem, 'Then run doctor again.');
+  const text = 'the user may run every command that the router uses';
+  return failIf(problem, 'store access', text, 'Then run doctor again.');
 }
 
 async function checkVersion(connection: StoreConnection, { engine, version }: StoreFacts): Promise<Check> {
@@ -110,9 +107,7 @@ async function checkVersion(connection: StoreConnection, { engine, version }: St
   const problem = await configProblem(() =>
     checkStore(connection, { redisUrl: 'redis+cluster://', redisKeyPrefix: '{any}:' }),
   );
-  return problem === undefined
-    ? ok('store version', `${engine} ${version}`)
-    : fail('store version', problem, 'Upgrade it.');
+  return failIf(problem, 'store version', `${engine} ${version}`, 'Upgrade it.');
 }
 
 async function checkCluster(
@@ -123,9 +118,8 @@ async function checkCluster(
   const prefix = config.redisKeyPrefix;
   if (!clusterEnabled) return ok('store cluster', `not a Cluster; keys begin with ${prefix}`);
   const problem = await configProblem(() => checkStore(connection, config));
-  return problem === undefined
-    ? ok('store cluster', `a Cluster, and all keys share the slot of ${prefix}`)
-    : fail('store cluster', problem, 'See docs/configuration.md.');
+  const text = `a Cluster, and all keys share the slot of ${prefix}`;
+  return failIf(problem, 'store cluster', text, 'See docs/configuration.md.');
 }
 
 async function configProblem(work: () => Promise<void>): Promise<string | undefined> {
@@ -154,8 +148,7 @@ function checkMemory({ usedMemoryBytes, maxMemoryBytes }: StoreFacts): Check {
   const share = usedMemoryBytes / maxMemoryBytes;
   const text = `${mebibytes(usedMemoryBytes)} used of ${mebibytes(maxMemoryBytes)} (${Math.floor(100 * share)} %)`;
   const hint = 'Raise `maxmemory`, or delete other data: a full store rejects new calls (docs/runbook.md).';
-  if (share >= 1) return fail(name, text, hint);
-  return share >= memoryWarningShare ? warn(name, text, hint) : ok(name, text);
+  return share >= 1 ? fail(name, text, hint) : warnUnless(share < memoryWarningShare, name, text, hint);
 }
 
 async function checkPersistence(
@@ -192,7 +185,7 @@ async function checkReplication(
   if (least === undefined) return [warn(name, `${text}; min-replicas-to-write is unknown`, hint)];
   const settings = `${text}, min-replicas-to-write ${least}, min-replicas-max-lag ${lag}`;
   // Redis ignores both while one of them is 0.
-  return [Number(least) >= 1 && Number(lag) >= 1 ? ok(name, settings) : warn(name, settings, hint)];
+  return [warnUnless(Number(least) >= 1 && Number(lag) >= 1, name, settings, hint)];
 }
 
 /** The values of these settings, or nothing if the store rejects CONFIG. */
@@ -221,21 +214,14 @@ async function checkClock(connection: StoreConnection, clock: Clock): Promise<Ch
   const here = (before + clock.now()) / 2;
   const offMs = Number(seconds) * 1000 + Number(micros) / 1000 - here;
   const text = `${ms(Math.abs(offMs))} ${offMs >= 0 ? 'ahead of' : 'behind'} this machine`;
-  return Math.abs(offMs) < clockWarningMs
-    ? ok('store clock', text)
-    : warn(
-        'store clock',
-        text,
-        'Leases use the clock of the store; times in logs will not match. Run NTP on both.',
-      );
+  const hint = 'Leases use the clock of the store; times in logs will not match. Run NTP on both.';
+  return warnUnless(Math.abs(offMs) < clockWarningMs, 'store clock', text, hint);
 }
 
 async function checkScript(connection: StoreConnection, clock: Clock): Promise<Check> {
   const { middle, worst } = await timed(clock, () => connection.run('snapshot', []));
   const text = `a script takes ${ms(middle)}, at worst ${ms(worst)}`;
-  return worst < slowScriptMs
-    ? ok('store scripts', text)
-    : warn('store scripts', text, 'Check its slow log, load and swap.');
+  return warnUnless(worst < slowScriptMs, 'store scripts', text, 'Check its slow log, load and swap.');
 }
 
 async function checkDataVersion(connection: StoreConnection): Promise<Check> {
@@ -265,8 +251,7 @@ async function checkTiers(connection: StoreConnection, { tierConfig }: Config): 
   if (problem) return fail(name, `${tierHold}: ${problem}; calls do not wait`, set);
   const isSame = (given: TierConfig) =>
     serializeTierConfig(given) === serializeTierConfig(config) && isDeepStrictEqual(given.hold, hold);
-  if (tierConfig && !isSame(tierConfig)) {
-    return warn(name, 'TIER_CONFIG differs from the store; the store applies', set);
-  }
-  return ok(name, `chain ${config.defaultChain.join(' > ')}`);
+  return tierConfig && !isSame(tierConfig)
+    ? warn(name, 'TIER_CONFIG differs from the store; the store applies', set)
+    : ok(name, `chain ${config.defaultChain.join(' > ')}`);
 }

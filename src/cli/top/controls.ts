@@ -16,8 +16,8 @@ export type PodAction = 'drain' | 'undrain';
 export interface Controls {
   view: View;
   panels: Record<View, PanelState>;
-  mode: 'browse' | 'filter' | 'help' | 'confirm';
-  /** The pod was selected when the key was pressed; the selection may move since. */
+  mode: 'browse' | 'filter' | 'help';
+  /** Waits for a y. The pod was selected when the key was pressed; the selection may move since. */
   asked: { action: PodAction; pod: string } | undefined;
   message: { text: string; isBad: boolean } | undefined;
 }
@@ -49,8 +49,8 @@ export function press(controls: Controls, key: Key, rows: readonly Row[], page: 
   if (key === 'interrupt') return { do: 'quit' };
   if (key === 'redraw') return { do: 'redraw' };
   controls.message = undefined;
+  if (controls.asked) return confirm(controls, controls.asked, key);
   if (controls.mode === 'filter') return void editFilter(controls, key);
-  if (controls.mode === 'confirm') return confirm(controls, key);
   if (controls.mode === 'help') {
     controls.mode = 'browse';
     return key === 'q' ? { do: 'quit' } : undefined;
@@ -152,16 +152,16 @@ function ask(controls: Controls, action: PodAction, rows: readonly Row[]): void 
   const pod = rows[selectedIndex(controls.panels.pods, rows)]?.id;
   if (pod === undefined) return;
   controls.asked = { action, pod };
-  controls.mode = 'confirm';
 }
 
 /** Any key other than y means no. */
-function confirm(controls: Controls, key: Key): Action | undefined {
-  const { asked } = controls;
-  controls.mode = 'browse';
+function confirm(
+  controls: Controls,
+  { action, pod }: NonNullable<Controls['asked']>,
+  key: Key,
+): Action | undefined {
   controls.asked = undefined;
-  if (!asked) return undefined;
-  if (key === 'y' || key === 'Y') return { do: asked.action, pod: asked.pod };
-  controls.message = { text: `${asked.pod} not changed`, isBad: false };
+  if (key === 'y' || key === 'Y') return { do: action, pod };
+  controls.message = { text: `${pod} not changed`, isBad: false };
   return undefined;
 }

@@ -7,11 +7,10 @@ import { type Colour, clean, clip, type Paint, plain } from '../../terminal/text
 import { severityColour, severityWord } from '../commands/alerts.js';
 import { eventLine } from '../commands/events.js';
 import type { State } from '../commands/pods.js';
-import type { RouterEvent } from '../event-stream.js';
 import { span } from '../format.js';
+import type { RouterEvent } from '../replies.js';
 import { type Controls, scroll, selectedIndex } from './controls.js';
-import { arrange, panelOf, type Row, timeOfDay, views } from './panels.js';
-
+import { arrange, type Panel, panelOf, type Row, timeOfDay, views } from './panels.js';
 import { type PoolUse, poolUses, type Snapshot, type Stale, type TopState } from './snapshot.js';
 
 export interface FrameOptions {
@@ -45,12 +44,7 @@ export function frame(options: FrameOptions): Frame {
     ...header(state, columns, paint),
     ...(rows >= poolRows ? poolLines(poolUses(state.snapshot), Math.floor(rows / 4), columns, paint) : []),
     ...(rows >= stripRows ? [''] : []),
-    tabs(
-      options,
-      arranged.length,
-      panel.rows.length,
-      panel.sorts[panelState.sort % panel.sorts.length] ?? '',
-    ),
+    tabs(options, arranged.length, panel),
   ];
   const isStrip = rows >= stripRows && ['pods', 'calls'].includes(controls.view);
   const detail = arranged[selectedIndex(panelState, arranged)]?.detail;
@@ -118,24 +112,17 @@ export function problemLines(
 ): string[] {
   const [worst, ...more] = alerts ?? [];
   const held = status.removals_held ?? 0;
-  return [
-    ...(stale
-      ? [
-          paint(
-            'red',
-            `stale since ${timeOfDay(stale.sinceMs)} (${span(nowMs - stale.sinceMs)}), retrying: ${clean(stale.reason)}`,
-          ),
-        ]
-      : []),
-    ...(listsProblem && !stale ? [paint('red', `pods and calls are old: ${clean(listsProblem)}`)] : []),
-    ...(worst
-      ? [
-          paint(severityColour(worst.severity), `${severityWord(worst.severity)}: ${clean(worst.summary)}`) +
-            (more.length > 0 ? paint('dim', ` and ${more.length} more (4)`) : ''),
-        ]
-      : []),
-    ...(held > 0 && !worst ? [paint('red', `the removal brake holds ${held} pods`)] : []),
-  ];
+  const lines: string[] = [];
+  if (stale) {
+    const since = `${timeOfDay(stale.sinceMs)} (${span(nowMs - stale.sinceMs)})`;
+    lines.push(paint('red', `stale since ${since}, retrying: ${clean(stale.reason)}`));
+  } else if (listsProblem) lines.push(paint('red', `pods and calls are old: ${clean(listsProblem)}`));
+  if (worst) {
+    const text = `${severityWord(worst.severity)}: ${clean(worst.summary)}`;
+    const rest = more.length > 0 ? paint('dim', ` and ${more.length} more (4)`) : '';
+    lines.push(paint(severityColour(worst.severity), text) + rest);
+  } else if (held > 0) lines.push(paint('red', `the removal brake holds ${held} pods`));
+  return lines;
 }
 
 /** Each state has its own mark, for terminals without colours. */
@@ -184,8 +171,7 @@ export function poolBar({ slots }: Pick<PoolUse, 'slots'>, width: number, paint:
 function tabs(
   { controls, state, paint, columns }: FrameOptions,
   shown: number,
-  all: number,
-  sort: string,
+  { rows, sorts }: Panel,
 ): string {
   const { pods, calls, alerts } = state.snapshot;
   const counts = { pods: pods.length, calls: calls.length, events: undefined, alerts: alerts?.length };
@@ -194,34 +180,34 @@ function tabs(
     // Brackets for terminals without colours.
     return view === controls.view ? paint('inverse', `[${text.trim()}]`) : paint('dim', text);
   });
-  const { filter, reversed } = controls.panels[controls.view];
-  const by = columns >= 70 ? paint('dim', `  by ${sort}${reversed ? ', reversed' : ''}`) : '';
-  const only = filter === '' ? '' : paint('yellow', `  /${clean(filter)}: ${shown} of ${all}`);
-  return ` ${names.join(' ')}${by}${only}`;
+  const { filter, sort, reversed } = controls.panels[controls.view];
+  const by = `  by ${sorts[sort % sorts.length]}${reversed ? ', reversed' : ''}`;
+  const only = filter === '' ? '' : paint('yellow', `  /${clean(filter)}: ${shown} of ${rows.length}`);
+  return ` ${names.join(' ')}${columns >= 70 ? paint('dim', by) : ''}${only}`;
 }
 
 function listLines(
   { controls, columns, paint, hasKeys }: FrameOptions,
-  { columns: all, empty, rows: unfiltered }: ReturnType<typeof panelOf>,
+  { columns: all, empty, rows: unfiltered }: Panel,
   rows: readonly Row[],
   page: number,
 ): string[] {
   if (rows.length === 0)
     return [paint('dim', `   ${unfiltered.length > 0 ? 'no rows match the filter' : empty}`)];
-  const places = all.flatMap(({ from = 0 }, i) => (columns >= from ? [i] : []));
-  const shownColumns = places.map((i) => all[i] ?? { head: '' });
-  const cellsOf = (row: Row) => places.map((i) => row.cells[i] ?? '');
+  const hasRoom = (i: number) => columns >= (all[i]?.[1] ?? 0);
+  const heads = all.map(([head]) => head).filter((_, i) => hasRoom(i));
+  const cellsOf = (row: Row) => row.cells.filter((_, i) => hasRoom(i));
   const panel = controls.panels[controls.view];
   const top = scroll(panel, rows, page);
   // Of all rows: columns must not jump while scrolling.
-  const widths = columnWidths(shownColumns, rows.map(cellsOf));
+  const widths = columnWidths(heads, rows.map(cellsOf));
   const selected = hasKeys ? selectedIndex(panel, rows) : -1;
   const lines = rows.slice(top, top + page).map((row, i) => {
-    if (top + i !== selected) return `  ${tableLine(shownColumns, widths, cellsOf(row), paint)}`;
-    const line = `> ${tableLine(shownColumns, widths, cellsOf(row), plain)}`;
+    if (top + i !== selected) return `  ${tableLine(heads, widths, cellsOf(row), paint)}`;
+    const line = `> ${tableLine(heads, widths, cellsOf(row), plain)}`;
     return paint('inverse', clip(line, columns - 1).padEnd(columns - 1));
   });
-  return [`  ${headLine(shownColumns, widths, paint)}`, ...lines];
+  return [`  ${headLine(heads, widths, paint)}`, ...lines];
 }
 
 function strip(events: readonly RouterEvent[], paint: Paint): string[] {
@@ -232,7 +218,7 @@ function strip(events: readonly RouterEvent[], paint: Paint): string[] {
 
 function footer({ controls, paint, hasKeys }: FrameOptions): string {
   const { mode, asked, message, view, panels } = controls;
-  if (mode === 'confirm' && asked) {
+  if (asked) {
     const what =
       asked.action === 'drain'
         ? `Drain ${clean(asked.pod)}: no new calls, running calls continue?`
@@ -266,7 +252,7 @@ const keys: readonly (readonly [string, string])[] = [
   ['q, Ctrl-C', 'quit'],
 ];
 
-export function helpLines(paint: Paint): string[] {
+function helpLines(paint: Paint): string[] {
   const width = Math.max(...keys.map(([key]) => key.length));
   return [
     ...keys.map(([key, what]) => `  ${paint('bold', key.padEnd(width))}  ${what}`),

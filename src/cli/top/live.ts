@@ -1,7 +1,6 @@
 /** `top` on a terminal: draws the state of the poller and carries out keys. */
 
 import { ReadStream } from 'node:tty';
-import { abortWith } from '../../abort.js';
 import { FullScreen } from '../../terminal/full-screen.js';
 import { readKeys } from '../../terminal/keys.js';
 import type { RouterApi } from '../api.js';
@@ -21,10 +20,7 @@ const minDrawIntervalMs = 50;
 /** Resolves when a key, a signal or a closed terminal ends it. */
 export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Promise<void> {
   const { clock, output } = cli;
-  const stop = untilSignal();
-  const quit = new AbortController();
-  abortWith(quit, stop.signal);
-  const over = quit.signal;
+  const { signal: over, abort: quit, release } = untilSignal();
   const controls = newControls();
   const screen = new FullScreen(output.stdout, () => draw());
   const input = output.stdin instanceof ReadStream ? output.stdin : undefined;
@@ -49,7 +45,7 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
   const poller = new Poller({ api, clock, intervalMs, onChange: drawSoon });
 
   const carryOut = async (action: Action) => {
-    if (action.do === 'quit') return quit.abort();
+    if (action.do === 'quit') return quit();
     if (action.do === 'redraw') return screen.reset();
     controls.message = { text: `sending ${action.do} ${action.pod}`, isBad: false };
     controls.message = await sendPodAction(api, action.do, action.pod);
@@ -67,14 +63,14 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
     await unlessAborted(over, poller.start());
     if (over.aborted) return;
     screen.open();
-    if (input) restoreInput = readKeys(input, clock, onKey);
+    if (input) restoreInput = readKeys(input, onKey);
     draw();
     await unlessAborted(over, poller.run(over));
   } finally {
     cancel();
     restoreInput();
     screen.close();
-    stop.release();
+    release();
   }
 }
 
@@ -85,12 +81,9 @@ async function sendPodAction(
   pod: string,
 ): Promise<{ text: string; isBad: boolean }> {
   try {
-    const { body } = await api.send<Drained | Undrained>(`/${action}`, {
-      method: 'POST',
-      body: { pod_name: pod },
-      has: 'pod_name',
-    });
-    return { text: body.message, isBad: false };
+    const body = { pod_name: pod };
+    const { body: done } = await api.send<Drained | Undrained>(`POST /${action}`, 'pod_name', { body });
+    return { text: done.message, isBad: false };
   } catch (error) {
     return { text: toFailure(error).message, isBad: true };
   }

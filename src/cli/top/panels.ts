@@ -1,12 +1,11 @@
 /** The lists of `top`: pods, calls, events and alerts, with their columns and sort keys. */
 
-import type { Cell, Column } from '../../terminal/table.js';
-import { type Alert, severityColour, severityWord } from '../commands/alerts.js';
+import type { Cell } from '../../terminal/table.js';
+import { severityColour, severityWord } from '../commands/alerts.js';
 import { eventColour, eventText, shorten } from '../commands/events.js';
-import { callsPerPod, note, soonest, stateColours, stateOf } from '../commands/pods.js';
-import type { RouterEvent } from '../event-stream.js';
+import { podColumns, soonest, stateOf } from '../commands/pods.js';
 import { age, byText, leaseCell } from '../format.js';
-
+import type { Alert, RouterEvent } from '../replies.js';
 import type { Snapshot } from './snapshot.js';
 
 export const views = ['pods', 'calls', 'events', 'alerts'] as const;
@@ -24,7 +23,7 @@ export interface Row {
 
 export interface Panel {
   /** `from`: the minimum terminal width. */
-  columns: readonly (Column & { from?: number })[];
+  columns: readonly (readonly [head: string, from?: number | undefined])[];
   /** The names of the sorts; the first is the default. */
   sorts: readonly string[];
   rows: readonly Row[];
@@ -55,32 +54,20 @@ export function panelOf(
 }
 
 function podsPanel({ pods, status }: Snapshot, nowMs: number): Panel {
+  const columns = podColumns(status.pools, nowMs);
+  const minWidths = [0, 0, 0, 50, 64, 72];
   return {
-    columns: [
-      { head: 'POD' },
-      { head: 'POOL' },
-      { head: 'STATE' },
-      { head: 'CALLS', align: 'right', from: 50 },
-      { head: 'LEASE', from: 64 },
-      { head: 'CALL OR BLOCK', from: 72 },
-    ],
+    columns: columns.map(([head], i) => [head, minWidths[i]]),
     sorts: ['pool', 'name', 'state', 'calls', 'lease'],
     empty: 'no pods',
     rows: pods.map((pod) => {
-      const state = stateOf(pod);
       const ends = soonest(pod);
       const endsMs = ends === undefined ? never : Date.parse(ends);
+      const urgency = stateOrder.indexOf(stateOf(pod));
       return {
         id: pod.pod_name,
-        cells: [
-          shorten(pod.pod_name),
-          pod.tier,
-          { text: state, colour: stateColours[state] },
-          `${pod.calls.length}/${callsPerPod(status.pools[pod.tier])}`,
-          leaseCell(ends, nowMs),
-          note(pod, nowMs),
-        ],
-        keys: [pod.tier, pod.pod_name, stateOrder.indexOf(state), -pod.calls.length, endsMs],
+        cells: [shorten(pod.pod_name), ...columns.slice(1).map(([, cellOf]) => cellOf(pod))],
+        keys: [pod.tier, pod.pod_name, urgency, -pod.calls.length, endsMs],
       };
     }),
   };
@@ -88,14 +75,7 @@ function podsPanel({ pods, status }: Snapshot, nowMs: number): Panel {
 
 function callsPanel({ calls }: Snapshot, nowMs: number): Panel {
   return {
-    columns: [
-      { head: 'CALL' },
-      { head: 'POD' },
-      { head: 'AGE', align: 'right', from: 50 },
-      { head: 'LEASE', from: 60 },
-      { head: 'POOL', from: 72 },
-      { head: 'MERCHANT', from: 72 },
-    ],
+    columns: [['CALL'], ['POD'], ['>AGE', 50], ['LEASE', 60], ['POOL', 72], ['MERCHANT', 72]],
     sorts: ['age', 'call', 'pod', 'pool', 'lease'],
     empty: 'no live calls',
     rows: calls.map((call) => ({
@@ -121,7 +101,7 @@ function callsPanel({ calls }: Snapshot, nowMs: number): Panel {
 
 function eventsPanel(events: readonly RouterEvent[]): Panel {
   return {
-    columns: [{ head: 'TIME' }, { head: 'EVENT' }, { head: 'WHAT', from: 40 }],
+    columns: [['TIME'], ['EVENT'], ['WHAT', 40]],
     sorts: ['time'],
     empty: 'no events yet',
     rows: events.toReversed().map((event, newest) => ({
@@ -138,13 +118,7 @@ function eventsPanel(events: readonly RouterEvent[]): Panel {
 
 function alertsPanel(alerts: readonly Alert[] | null, nowMs: number): Panel {
   return {
-    columns: [
-      { head: 'SEVERITY' },
-      { head: 'SINCE', align: 'right' },
-      { head: 'ALERT' },
-      { head: 'WHAT', from: 50 },
-      { head: 'RUNBOOK', from: 150 },
-    ],
+    columns: [['SEVERITY'], ['>SINCE'], ['ALERT'], ['WHAT', 50], ['RUNBOOK', 150]],
     sorts: ['severity'],
     empty: alerts === null ? 'alerts cannot be read' : 'no alerts',
     rows: (alerts ?? []).map((alert, place) => ({

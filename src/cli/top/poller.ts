@@ -4,11 +4,12 @@
  */
 import type { Clock } from '../../clock.js';
 import type { RouterApi } from '../api.js';
-import { follow, type RouterEvent, searchEvents } from '../event-stream.js';
+import { follow, searchEvents } from '../event-stream.js';
 import { toFailure } from '../failure.js';
+import type { RouterEvent } from '../replies.js';
 import { readSnapshot, type Snapshot, type Stale, type TopState } from './snapshot.js';
 
-export interface PollerOptions {
+interface PollerOptions {
   api: RouterApi;
   clock: Clock;
   intervalMs: number;

@@ -1,17 +1,20 @@
 /** One read of a router for `top`: its status, pods, calls, load, replicas and alerts, and what follows from them. */
 import type { RouterApi } from '../api.js';
-import { type Alert, readAlerts } from '../commands/alerts.js';
+import { readAlerts } from '../commands/alerts.js';
 import { type State, stateOf } from '../commands/pods.js';
-import type { RouterEvent } from '../event-stream.js';
 import { toFailure } from '../failure.js';
 import { byText } from '../format.js';
-import { type Call, type Pod, readAll, readOptional, readStatus, type Status } from '../replies.js';
-
-export interface Load {
-  callsPerSecond: number | null;
-  noPodsPerSecond: number | null;
-  p99Ms: number | null;
-}
+import {
+  type Alert,
+  type Call,
+  type History,
+  type Pod,
+  type RouterEvent,
+  readAll,
+  readOptional,
+  readStatus,
+  type Status,
+} from '../replies.js';
 
 export interface Snapshot {
   /** The router's clock, to the second. */
@@ -22,7 +25,7 @@ export interface Snapshot {
   /** Why pods and calls are from an earlier snapshot. */
   listsProblem: string | null;
   replicas: number | null;
-  load: Load;
+  load: Record<'callsPerSecond' | 'noPodsPerSecond' | 'p99Ms', number | null>;
   /** Most severe first; null if they cannot be read. */
   alerts: readonly Alert[] | null;
 }
@@ -44,11 +47,6 @@ export interface TopState {
   routerNowMs: number;
 }
 
-interface History {
-  replicas: readonly unknown[];
-  points: readonly { allocated?: unknown; no_pods?: unknown; p99_ms?: unknown }[];
-}
-
 export async function readSnapshot(api: RouterApi, before: Snapshot | undefined): Promise<Snapshot> {
   const { body: status, nowMs } = await readStatus(api);
   const [lists, history, alerts] = await Promise.all([
@@ -62,11 +60,11 @@ export async function readSnapshot(api: RouterApi, before: Snapshot | undefined)
     status,
     ...lists,
     // At least one replica answers; 0 means that the store lost the rows that name them.
-    replicas: (Array.isArray(history?.replicas) && history.replicas.length) || null,
+    replicas: history?.replicas.length || null,
     load: {
-      callsPerSecond: numberOf(latest?.allocated),
-      noPodsPerSecond: numberOf(latest?.no_pods),
-      p99Ms: numberOf(latest?.p99_ms),
+      callsPerSecond: latest?.allocated ?? null,
+      noPodsPerSecond: latest?.no_pods ?? null,
+      p99Ms: latest?.p99_ms ?? null,
     },
     alerts,
   };
@@ -82,10 +80,7 @@ async function readLists(
   if (status.status === 'down')
     return { ...old, listsProblem: status.store_error ?? 'the store is unreachable' };
   try {
-    const [pods, calls] = await Promise.all([
-      readAll<Pod>(api, 'pods', undefined, ({ pod_name }) => pod_name),
-      readAll<Call>(api, 'calls', undefined, ({ call_sid }) => call_sid),
-    ]);
+    const [pods, calls] = await Promise.all([readAll(api, 'pods'), readAll(api, 'calls')]);
     return { pods: pods.body, calls: calls.body, listsProblem: null };
   } catch (error) {
     const failure = toFailure(error);
@@ -93,8 +88,6 @@ async function readLists(
     return { ...old, listsProblem: failure.message };
   }
 }
-
-const numberOf = (value: unknown) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
 
 export interface PoolUse {
   name: string;

@@ -9,12 +9,8 @@ import type { Clock } from '../../clock.js';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../embedded/postgres.js';
 import { migrateRecords } from '../../main/workflows.js';
 import { guardPool } from '../../records/sessions.js';
-import { Service } from '../service.js';
-import { externalProgram, type StatusChange } from './tracker.js';
-
-/** Deletes what it reads: an id may become visible after a higher one, so a position would miss rows. */
-const takeChanges = `WITH taken AS (DELETE FROM demo.changes RETURNING *)
-SELECT kind, record, status, by, url, title, error, is_retry AS "isRetry" FROM taken ORDER BY id`;
+import { type Endpoint, Service } from '../service.js';
+import { externalProgram } from './tracker.js';
 
 const logChanges = `
 CREATE SCHEMA demo;
@@ -45,17 +41,22 @@ CREATE TRIGGER log_change AFTER INSERT OR UPDATE OF page_processing_status ON pa
   EXECUTE FUNCTION demo.log_change('pages', 'page_processing_status', 'page_processing_error');
 `;
 
-/** Pages in Processing without a claim, old enough to be stuck: left by a program that knows no claims and crashed. */
-const abandonPages = `WITH named AS (SELECT set_config('application_name', '${externalProgram}', true))
+const statements = {
+  queueSitemap: 'INSERT INTO sitemap_files (domain, url) VALUES ($1, $2)',
+  /** Deletes what it reads: an id may become visible after a higher one, so a position would miss rows. */
+  takeChanges: `WITH taken AS (DELETE FROM demo.changes RETURNING *)
+SELECT kind, record, status, by, url, title, error, is_retry AS "isRetry" FROM taken ORDER BY id`,
+  /** Pages in Processing without a claim, old enough to be stuck: left by a program that knows no claims and crashed. */
+  abandonPages: `WITH named AS (SELECT set_config('application_name', '${externalProgram}', true))
 INSERT INTO pages (domain, url, page_processing_status, updated_at)
 SELECT $1, url, 'Processing', now() - interval '1 hour' - random() * interval '2 hours'
-FROM unnest($2::text[]) AS url, named ON CONFLICT DO NOTHING`;
-
-/**
- * Routers send a heartbeat every 10 s, but the sweeps of the demo count a worker as dead after 5 s. So the demo, which
- * knows the running processes, writes heartbeats for the routers in between.
- */
-const beatForRouters = 'UPDATE smart_router.workers SET heartbeat_at = now() WHERE pid = ANY ($1)';
+FROM unnest($2::text[]) AS url, named ON CONFLICT DO NOTHING`,
+  /**
+   * Routers send a heartbeat every 10 s, but the sweeps of the demo count a worker as dead after 5 s. So the demo, which
+   * knows the running processes, writes heartbeats for the routers in between.
+   */
+  beatForRouters: 'UPDATE smart_router.workers SET heartbeat_at = now() WHERE pid = ANY ($1)',
+};
 
 const host = '127.0.0.1';
 
@@ -65,20 +66,12 @@ const host = '127.0.0.1';
  */
 export class DatabaseProxy {
   readonly role = { name: 'router', password: randomBytes(16).toString('hex') };
-  readonly #service: Service;
-  #databasePort: number | undefined;
+  #found: (database: Endpoint[]) => void = () => {};
+  readonly #database = new Promise<Endpoint[]>((resolve) => {
+    this.#found = resolve;
+  });
+  readonly #service = new Service(() => this.#database);
   #port = 0;
-  #open = () => {};
-
-  constructor() {
-    const opened = new Promise<void>((resolve) => {
-      this.#open = resolve;
-    });
-    this.#service = new Service(
-      () => (this.#databasePort === undefined ? [] : [{ host, port: this.#databasePort }]),
-      opened,
-    );
-  }
 
   async listen(): Promise<void> {
     this.#port = await this.#service.listen(0, host);
@@ -89,10 +82,9 @@ export class DatabaseProxy {
     return `postgres://${name}:${password}@${host}:${this.#port}/postgres?sslmode=disable&application_name=${instance}`;
   }
 
-  /** Undefined: no database, now or ever. */
+  /** The first call decides. Undefined: there will be no database. */
   connectTo(databasePort: number | undefined): void {
-    this.#databasePort = databasePort;
-    this.#open();
+    this.#found(databasePort === undefined ? [] : [{ host, port: databasePort }]);
   }
 
   async close(): Promise<void> {
@@ -100,7 +92,7 @@ export class DatabaseProxy {
   }
 }
 
-export interface DatabaseOptions {
+interface DatabaseOptions {
   clock: Clock;
   onCrash: (error: Error) => void;
   routerRole: DatabaseProxy['role'];
@@ -148,21 +140,12 @@ export class Database {
     return this.#engine.port;
   }
 
-  async queueSitemap(domain: string, url: string): Promise<void> {
-    await this.#pool.query('INSERT INTO sitemap_files (domain, url) VALUES ($1, $2)', [domain, url]);
-  }
-
-  async abandonPages(domain: string, urls: readonly string[]): Promise<void> {
-    await this.#pool.query(abandonPages, [domain, urls]);
-  }
-
-  async beatFor(pids: readonly number[]): Promise<void> {
-    await this.#pool.query(beatForRouters, [pids]);
-  }
-
-  /** Returns the changes since the last call, in order for each record. */
-  async takeChanges(): Promise<StatusChange[]> {
-    return (await this.#pool.query<StatusChange>(takeChanges)).rows;
+  /** Runs one of `statements`. */
+  async run<Row extends pg.QueryResultRow>(
+    statement: keyof typeof statements,
+    values: readonly unknown[] = [],
+  ): Promise<Row[]> {
+    return (await this.#pool.query<Row>(statements[statement], [...values])).rows;
   }
 
   async close(): Promise<void> {

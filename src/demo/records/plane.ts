@@ -18,8 +18,8 @@ import { type Exit, ProcessGroup, type ProcessState } from '../processes.js';
 import { seconds } from '../setup.js';
 import { Database, DatabaseProxy } from './database.js';
 import type { WorkerSetup } from './record-worker.js';
-import { externalProgram, type KindCounts, RecordTracker } from './tracker.js';
-import { Web } from './web.js';
+import { Web } from './sites.js';
+import { externalProgram, type KindCounts, RecordTracker, type StatusChange } from './tracker.js';
 
 export interface RecordsView {
   /** Why there are no records; undefined if there are. */
@@ -36,7 +36,7 @@ export interface RecordsView {
 }
 
 /** The routers, as far as records are concerned. */
-export interface RecordRouters {
+interface RecordRouters {
   /** The pids of their records processes. */
   pids: () => readonly number[];
   /** Whether every router serves records. */
@@ -145,7 +145,7 @@ export class RecordPlane {
     await parts?.workers.close();
     await parts?.web.close();
     // For the summary.
-    await parts?.database.takeChanges().then((changes) => this.#apply(changes), ignore);
+    await parts?.database.run<StatusChange>('takeChanges').then((changes) => this.#apply(changes), ignore);
     await parts?.database.close();
     rmSync(this.#spoolFolder, { recursive: true, force: true });
   }
@@ -157,7 +157,7 @@ export class RecordPlane {
   }
 
   async #open(): Promise<void> {
-    const { clock, sleep, later, signal } = this.#context;
+    const { clock, ms, sleep, later, signal } = this.#context;
     try {
       const onCrash = (error: Error) => this.#databaseCrashed(error);
       const database = await Database.open({ clock, onCrash, routerRole: this.#proxy.role });
@@ -169,8 +169,8 @@ export class RecordPlane {
       this.#proxy.connectTo(database.port);
       workers.start();
       later(0, () => this.#repeat(pollMs, () => this.#read()));
-      const beat = () => database.beatFor(this.#routers.pids()).catch(ignore);
-      later(0, () => this.#repeat(this.#ms(seconds.heartbeat, 500), beat));
+      const beat = () => database.run('beatForRouters', [this.#routers.pids()]).catch(ignore);
+      later(0, () => this.#repeat(ms(seconds.heartbeat, 500), beat));
       later(0, () => this.#repeat(pollMs, () => this.#checkRouters()));
       later(0, () => this.#publishSites(database, web));
     } catch (error) {
@@ -179,14 +179,14 @@ export class RecordPlane {
   }
 
   #workersFor(url: string): ProcessGroup {
-    const { clock, later } = this.#context;
+    const { clock, ms, later, log } = this.#context;
     const setup = {
       url,
       spoolFolder: this.#spoolFolder,
-      heartbeatMs: this.#ms(seconds.heartbeat, 500),
-      deadAfterMs: this.#ms(seconds.deadWorker, 3000),
-      sweepMs: this.#ms(seconds.sweep, 1000),
-      siteTimeoutMs: this.#ms(seconds.siteTimeout, 2000),
+      heartbeatMs: ms(seconds.heartbeat, 500),
+      deadAfterMs: ms(seconds.deadWorker, 3000),
+      sweepMs: ms(seconds.sweep, 1000),
+      siteTimeoutMs: ms(seconds.siteTimeout, 2000),
     };
     const workers: ProcessGroup = new ProcessGroup({
       names: workerNames,
@@ -199,20 +199,15 @@ export class RecordPlane {
         child.on('message', () => workers.markUp(worker));
         return child;
       },
-      restartMs: this.#ms(seconds.workerRestart),
+      restartMs: ms(seconds.workerRestart),
       clock,
-      onUp: ({ upText }) => this.#context.log('worker', upText),
+      onUp: ({ upText }) => log('worker', upText),
       onExit: ({ name, instance }, exit) => {
         const sinceMs = clock.monotonic();
         later(0, () => this.#workerExited(name, instance, sinceMs, exit));
       },
     });
     return workers;
-  }
-
-  /** Milliseconds for seconds of the demo. */
-  #ms(value: number, minMs = 0): number {
-    return Math.max(minMs, (value * 1000) / this.#context.speed);
   }
 
   /** Until `work` returns true, records are disabled or the demo stops. */
@@ -233,13 +228,13 @@ export class RecordPlane {
   /** One read at a time: changes must be applied in order. */
   #read(): Promise<void> {
     this.#reading = this.#reading.then(async () => {
-      const changes = await this.#parts?.database.takeChanges().catch(ignore);
+      const changes = await this.#parts?.database.run<StatusChange>('takeChanges').catch(ignore);
       this.#apply(changes ?? []);
     });
     return this.#reading;
   }
 
-  #apply(changes: Awaited<ReturnType<Database['takeChanges']>>): void {
+  #apply(changes: readonly StatusChange[]): void {
     for (const change of changes) this.#tracker.apply(change);
     const reclaimed = this.#tracker.takeReclaimed();
     if (reclaimed > 0)
@@ -247,13 +242,13 @@ export class RecordPlane {
   }
 
   async #publishSites(database: Database, web: Web): Promise<void> {
-    const { clock, signal, log } = this.#context;
-    const pauseMs = this.#ms(seconds.site, minSiteIntervalMs) / 2;
+    const { clock, ms, signal, log } = this.#context;
+    const pauseMs = ms(seconds.site, minSiteIntervalMs) / 2;
     let sites = 0;
     await this.#repeat(pauseMs, async () => {
       const { domain, sitemapUrl, about, pages } = web.publish();
       sites += 1;
-      await database.queueSitemap(domain, sitemapUrl).then(
+      await database.run('queueSitemap', [domain, sitemapUrl]).then(
         () => log('site', `${domain} published: ${about}, ${count(pages, 'page')}`),
         // `onCrash` reports it.
         ignore,
@@ -271,7 +266,7 @@ export class RecordPlane {
     const urls = ['/', '/about', '/contact'].map(
       (path) => `${new URL(sitemapUrl).origin}${path}?for=${externalProgram}`,
     );
-    await database.abandonPages(domain, urls).catch(ignore);
+    await database.run('abandonPages', [domain, urls]).catch(ignore);
     await this.#read();
     const abandoned = this.#tracker.heldBy(externalProgram) - before;
     if (abandoned > 0)

@@ -1,11 +1,17 @@
 /**
  * Made-up sites of small businesses, with sitemaps (plain, compressed, an index) and pages with a title and contacts. A
  * few are slow and a few are broken. The same number gives the same site.
+ *
+ * One web server on loopback serves them all: the workers resolve every host name to it, so no request reaches the real
+ * network.
  */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { gzipSync } from 'node:zlib';
+import type { DemoContext } from '../context.js';
 
 /** One HTTP response; `never` keeps the connection open without an answer. */
-export interface Answer {
+interface Answer {
   status: number;
   type: string;
   body: string | Buffer;
@@ -13,7 +19,7 @@ export interface Answer {
   after: number | 'never';
 }
 
-export interface Site {
+interface Site {
   domain: string;
   /** How many pages its sitemaps list. */
   pages: number;
@@ -32,7 +38,7 @@ const people = ['Ada Brook', 'Ben Castle', 'Cleo Dunn', 'Dev Ellis', 'Eva Ford',
 const capital = (word: string) => `${word.charAt(0).toUpperCase()}${word.slice(1)}`;
 
 /** `origin` adds scheme and port to a domain. */
-export function makeSite(number: number, origin: (domain: string) => string): Site {
+function makeSite(number: number, origin: (domain: string) => string): Site {
   const place = places[number % places.length] as string;
   const trade = trades[number % trades.length] as string;
   const round = Math.floor(number / (places.length * trades.length));
@@ -127,3 +133,59 @@ const compressed = (body: string): Answer => ({
   body: gzipSync(body),
   after: 0.5,
 });
+
+export const webHost = '127.0.0.1';
+/** A demo may run for days; older sites are finished. */
+const maxSites = 200;
+
+export class Web {
+  readonly #sleep: DemoContext['sleep'];
+  readonly #server: Server;
+  readonly #sites = new Map<string, Site>();
+  #published = 0;
+
+  constructor(sleep: DemoContext['sleep']) {
+    this.#sleep = sleep;
+    this.#server = createServer((request, response) => void this.#answer(request, response));
+  }
+
+  listen(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', reject);
+      this.#server.listen(0, webHost, resolve);
+    });
+  }
+
+  /** Adds the next site. */
+  publish(): Site & { sitemapUrl: string } {
+    const { port } = this.#server.address() as AddressInfo;
+    const origin = (domain: string) => `http://${domain}:${port}`;
+    const site = makeSite(this.#published, origin);
+    this.#published += 1;
+    this.#sites.set(site.domain, site);
+    const [oldest] = this.#sites.keys();
+    if (this.#sites.size > maxSites && oldest !== undefined) this.#sites.delete(oldest);
+    return { ...site, sitemapUrl: `${origin(site.domain)}${site.sitemap}` };
+  }
+
+  close(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#server.close(() => resolve());
+      this.#server.closeAllConnections();
+    });
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const domain = request.headers.host?.replace(/:\d+$/, '') ?? '';
+    const path = request.url?.replace(/\?.*$/, '') ?? '';
+    const answer = this.#sites.get(domain)?.answers.get(path);
+    if (!answer) {
+      response.writeHead(404, { 'content-type': 'text/plain' }).end('Not found\n');
+      return;
+    }
+    // The client times out.
+    if (answer.after === 'never') return;
+    await this.#sleep(answer.after);
+    response.writeHead(answer.status, { 'content-type': answer.type }).end(answer.body);
+  }
+}

@@ -9,7 +9,7 @@ import type { Clock } from '../../clock.js';
 import { count, inSeconds } from '../lines.js';
 import { nameOf } from '../processes.js';
 
-export type RecordKind = 'sitemaps' | 'pages';
+type RecordKind = 'sitemaps' | 'pages';
 
 /** A row was written with this status. */
 export interface StatusChange {

@@ -7,9 +7,9 @@ import { defineWorkflow, type Workflow } from '../../records/index.js';
 import { pageCuration } from '../../workflows/page-curation.js';
 import { sitemapImport } from '../../workflows/sitemap-import.js';
 import { seconds } from '../setup.js';
-import { webHost } from './web.js';
+import { webHost } from './sites.js';
 
-export interface Pace {
+interface Pace {
   /** How long to wait for a site. */
   silenceMs: number;
   sitemaps: { batchSize: number; concurrency: number };
