@@ -31,6 +31,7 @@ interface AgentsOptions extends DemoContext {
 }
 
 interface Agent {
+  readonly startedAtMs: number;
   readonly calls: Map<string, OnEarlyEnd>;
   readonly reporter: Reporter;
 }
@@ -63,10 +64,11 @@ export class Agents {
     return this.#agents.get(pod)?.calls.size ?? 0;
   }
 
-  connect(pod: string, callSid: string, onEarlyEnd: OnEarlyEnd): PhoneLine {
+  /** `askedAtMs`: when the call got the agent, or earlier. */
+  connect(pod: string, callSid: string, askedAtMs: number, onEarlyEnd: OnEarlyEnd): PhoneLine {
     const agent = this.#agents.get(pod);
-    if (!agent) {
-      // It crashed after the router had answered.
+    if (!agent || agent.startedAtMs > askedAtMs) {
+      // The agent that the router chose has crashed; a restarted one does not get its calls.
       onEarlyEnd('lost', 'agent crashed before it could answer');
       return { hangUp: () => false };
     }
@@ -80,7 +82,7 @@ export class Agents {
     const { clock, ms } = this.#options;
     if (this.#visitorCalls.has(callSid)) return;
     const end = () => this.endVisitor(callSid);
-    const line = this.connect(pod, callSid, end);
+    const line = this.connect(pod, callSid, clock.now(), end);
     const cancel = clock.after(ms(seconds.visitorCall), end, { unref: true });
     this.#visitorCalls.set(callSid, { line, cancel });
   }
@@ -93,7 +95,7 @@ export class Agents {
   }
 
   #start({ metadata: { name, uid } }: Pod): void {
-    const { client, ms } = this.#options;
+    const { client, clock, ms } = this.#options;
     const calls: Agent['calls'] = new Map();
     const reporter = client.startReporting(name, () => [...calls.keys()], {
       uid,
@@ -102,7 +104,7 @@ export class Agents {
         for (const callSid of refused) drop(calls, callSid, 'cut', 'assigned to another agent');
       },
     });
-    this.#agents.set(name, { calls, reporter });
+    this.#agents.set(name, { startedAtMs: clock.now(), calls, reporter });
   }
 
   async #drain({ metadata: { name, uid } }: Pod, signal: AbortSignal): Promise<void> {

@@ -76,16 +76,13 @@ export class Callers {
     const call = await client
       .allocate({ callSid, merchantId }, mayWait ? { wait: maxWait, onWaiting: waiting.begin } : {})
       .catch((error: unknown) => this.#refused(error));
-    const podName = call?.fallback ? undefined : call?.podName;
-    waiting.end(podName !== undefined);
-    if (!call || podName === undefined) return undefined;
+    const isConnected = call !== undefined && !call.fallback;
+    waiting.end(isConnected);
+    if (!isConnected) return undefined;
+    const { podName, fence, allocatedAt } = call;
     // Attached as an agent does it: if the router loses the call, the agent's report gets a new fence for the release.
-    return this.#connect(
-      callSid,
-      podName,
-      talkSeconds,
-      client.attach({ callSid, podName, fence: call.fence }),
-    );
+    const held = client.attach({ callSid, podName, fence });
+    return this.#connect(callSid, podName, allocatedAt.getTime(), talkSeconds, held);
   }
 
   /** As `place`, but through Twilio: while all agents are busy the caller is held and hears the place in the queue. */
@@ -108,12 +105,12 @@ export class Callers {
       return null;
     });
     if (stream === undefined) counts.busy += 1;
-    const pod = stream ? podIn(stream) : undefined;
+    const pod = stream ? podIn(stream.url) : undefined;
     const wasHeld = waiting.end(pod !== undefined);
-    if (pod === undefined) return;
+    if (!stream || pod === undefined) return;
     const text = `by Twilio, after ${inSeconds(clock.monotonic() - startedMs)} on hold`;
     if (wasHeld) log('connected', text, { call, pod });
-    this.#connect(call, pod, talkSeconds, { release, detach() {} });
+    this.#connect(call, pod, stream.askedAtMs, talkSeconds, { release, detach() {} });
   }
 
   #newSid(): string {
@@ -148,12 +145,13 @@ export class Callers {
   #connect(
     callSid: string,
     podName: string,
+    askedAtMs: number,
     talkSeconds: number,
     held: { detach(): void; release(): Promise<unknown> },
   ): PlacedCall {
     const { agents, counts, later, log } = this.#options;
     counts.started += 1;
-    const phone = agents.connect(podName, callSid, (how: EarlyEnd, why) => {
+    const phone = agents.connect(podName, callSid, askedAtMs, (how: EarlyEnd, why) => {
       held.detach();
       counts[how] += 1;
       if (how === 'cut') log('cut', why, { call: callSid, pod: podName });

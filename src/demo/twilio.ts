@@ -2,7 +2,7 @@
 import { twilioSignature } from '../http/providers/signatures.js';
 import type { DemoContext } from './context.js';
 
-interface TwilioOptions extends Pick<DemoContext, 'sleep' | 'signal'> {
+interface TwilioOptions extends Pick<DemoContext, 'clock' | 'sleep' | 'signal'> {
   /** Where the routers answer. */
   url: string;
   /** The address that Twilio signs, if it is another one. */
@@ -25,15 +25,16 @@ export class Twilio {
   }
 
   /**
-   * Resolves to the address of the stream, or to undefined when the answer ends the call. While the call is held,
-   * `onHeld` gets what the caller hears.
+   * Resolves to the address of the stream and when it was asked for, or to undefined when the answer ends the call. While
+   * the call is held, `onHeld` gets what the caller hears.
    */
-  async ring(callSid: string, onHeld: (heard: string[]) => void): Promise<string | undefined> {
+  async ring(callSid: string, onHeld: (heard: string[]) => void) {
     let path = `${webhook}/allocate`;
     for (;;) {
+      const askedAtMs = this.#options.clock.now();
       const twiml = await this.#post(path, { CallSid: callSid, CallStatus: 'in-progress' });
       const stream = /<Stream url="([^"]+)"/.exec(twiml)?.[1];
-      if (stream !== undefined) return unescaped(stream);
+      if (stream !== undefined) return { url: unescaped(stream), askedAtMs };
       const redirect = /<Redirect[^>]*>([^<]+)</.exec(twiml)?.[1];
       if (redirect === undefined) return undefined;
       const heard = [...twiml.matchAll(/<Say>([^<]+)</g)].map(([, text = '']) => unescaped(text));
