@@ -1,5 +1,4 @@
-import { abortWith } from '../abort.js';
-import type { Clock } from '../clock.js';
+import { abortWith, type Clock } from '../clock.js';
 import type { Log } from './log.js';
 import { send } from './request.js';
 

@@ -5,8 +5,7 @@
  * is unknown without an event of its removal, or has lost its drain without an undrain, counts as busy until it reports, and
  * the drain is set again.
  */
-import { WakeableSleep } from '../abort.js';
-import type { Clock } from '../clock.js';
+import { type Clock, WakeableSleep } from '../clock.js';
 import { AppError } from '../errors.js';
 import type { EventFeed } from './events.js';
 import type { PodInfo } from './store/replies.js';

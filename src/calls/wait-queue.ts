@@ -9,8 +9,7 @@
  * after three intervals, unless their callers ask another replica: the place in the queue belongs to the call.
  */
 import { isDeepStrictEqual } from 'node:util';
-import { WakeableSleep } from '../abort.js';
-import type { Clock } from '../clock.js';
+import { type Clock, WakeableSleep } from '../clock.js';
 import { AppError, isStoreDown } from '../errors.js';
 import { SupervisedLoop } from '../loop.js';
 import type { Logger } from '../observe/log.js';

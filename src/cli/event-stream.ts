@@ -7,8 +7,7 @@
  */
 
 import type { IncomingMessage } from 'node:http';
-import { abortWith } from '../abort.js';
-import type { Clock } from '../clock.js';
+import { abortWith, type Clock } from '../clock.js';
 import type { RouterApi } from './api.js';
 import { Failure, toFailure } from './failure.js';
 import type { FoundEvents, RouterEvent } from './replies.js';

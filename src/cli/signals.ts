@@ -1,6 +1,5 @@
 /** Commands that run until a signal: Ctrl-C, SIGTERM and a closed terminal end them normally. */
-import { stopSignals } from '../abort.js';
-import { systemClock } from '../clock.js';
+import { stopSignals, systemClock } from '../clock.js';
 
 interface UntilSignal {
   /** Its reason is the name of the signal. */

@@ -13,10 +13,9 @@
 
 import { randomInt } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
-import { abortWith } from '../abort.js';
 import { EventFeed, type StoreEvent } from '../calls/events.js';
 import { createClient } from '../client/index.js';
-import { systemClock } from '../clock.js';
+import { abortWith, systemClock } from '../clock.js';
 import { startCluster } from '../cluster/simulator/cluster.js';
 import { Actions } from './actions.js';
 import { Agents } from './agents.js';

@@ -8,8 +8,7 @@
 import { writeFile } from 'node:fs/promises';
 import { Socket } from 'node:net';
 import { Worker } from 'node:worker_threads';
-import { stopSignals } from '../abort.js';
-import { systemClock as clock } from '../clock.js';
+import { systemClock as clock, stopSignals } from '../clock.js';
 import { createLogger } from '../observe/log.js';
 import type { OperationName } from '../records/admin.js';
 import { forwardEvents } from '../records/observer.js';

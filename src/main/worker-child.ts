@@ -6,8 +6,7 @@
  */
 import cluster from 'node:cluster';
 import { Socket } from 'node:net';
-import { stopSignals } from '../abort.js';
-import { systemClock as clock } from '../clock.js';
+import { systemClock as clock, stopSignals } from '../clock.js';
 import type { Config } from '../config/config.js';
 import { messageOf } from '../errors.js';
 import { createLogger } from '../observe/log.js';

@@ -4,8 +4,7 @@
  */
 
 import { createHmac } from 'node:crypto';
-import { Deadline } from '../abort.js';
-import type { Clock } from '../clock.js';
+import { type Clock, Deadline } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import { userAgent } from '../version.js';
 

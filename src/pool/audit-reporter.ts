@@ -2,8 +2,9 @@
  * Runs the consistency audit on the leader, and logs and counts the violations. It repairs nothing: the sweep does,
  * or an operator. A store that does not respond ends the round; the last count stays.
  */
-import { unlessAborted } from '../abort.js';
+
 import type { Auditor } from '../calls/audit/auditor.js';
+import { unlessAborted } from '../clock.js';
 import type { Logger } from '../observe/log.js';
 
 /** A broken store has thousands of violations, and the first few show it; `smart-router audit` lists more. */

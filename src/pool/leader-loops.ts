@@ -5,8 +5,8 @@
  * still holds the lock takes a newer epoch in turn (the lock decides); a replica that does not ends its term.
  */
 import { once } from 'node:events';
-import { abortWith } from '../abort.js';
 import { EpochRefused } from '../calls/store/pool-store.js';
+import { abortWith } from '../clock.js';
 import type { PodSource } from '../cluster/pods.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import type { Logger } from '../observe/log.js';

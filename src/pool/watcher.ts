@@ -5,8 +5,7 @@
  * A deleted pod is looked up once more before its calls end: after an interruption, another pod of its name may have
  * existed for long, with a call of its own. When the lookup fails, a list decides.
  */
-import { abortWith, unlessAborted } from '../abort.js';
-import type { Clock } from '../clock.js';
+import { abortWith, type Clock, unlessAborted } from '../clock.js';
 import { type ClusterPod, interruptionOf, type PodSource, VersionExpired } from '../cluster/pods.js';
 import { InterruptedError } from '../loop.js';
 import type { Logger } from '../observe/log.js';

@@ -7,8 +7,7 @@
 
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
-import { abortWith } from '../abort.js';
-import type { Clock } from '../clock.js';
+import { abortWith, type Clock } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Sessions } from './sessions.js';

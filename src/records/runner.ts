@@ -3,8 +3,7 @@
  * finisher. A handler that ignores the abort at its timeout loses its slot 5 s later, and the recovery takes its record.
  */
 import { setMaxListeners } from 'node:events';
-import { abortWith } from '../abort.js';
-import type { Clock } from '../clock.js';
+import { abortWith, type Clock } from '../clock.js';
 import { formatDuration } from '../config/durations.js';
 import { isInstance, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';

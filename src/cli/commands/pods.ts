@@ -1,6 +1,6 @@
 /** `smart-router pods`, `drain` and `undrain`. */
 import { Argument, InvalidArgumentError, Option } from 'commander';
-import { abortWith } from '../../abort.js';
+import { abortWith } from '../../clock.js';
 import { formatDuration } from '../../config/durations.js';
 import { type Cell, type Column, type Fact, facts } from '../../terminal/table.js';
 import { type Colour, clean, type Paint } from '../../terminal/text.js';

@@ -6,7 +6,7 @@
 import '../parent-watch.js';
 import pg from 'pg';
 import { pino } from 'pino';
-import { stopSignals } from '../../abort.js';
+import { stopSignals } from '../../clock.js';
 import { createRecordLoop, createRecovery } from '../../records/index.js';
 import { demoWorkflows } from './workflows.js';
 

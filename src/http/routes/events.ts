@@ -6,9 +6,8 @@
  */
 import type { ServerResponse } from 'node:http';
 import Type from 'typebox';
-import { abortWith, WakeableSleep } from '../../abort.js';
 import type { StoreEvent } from '../../calls/events.js';
-import type { Clock } from '../../clock.js';
+import { abortWith, type Clock, WakeableSleep } from '../../clock.js';
 import { AppError } from '../../errors.js';
 import { sessionOf } from '../auth.js';
 import { type App, documented, type HttpContext } from '../context.js';

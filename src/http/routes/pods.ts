@@ -1,8 +1,9 @@
 /** Routes of voice agents: report, drain, undrain, read one pod. */
-import { abortWith } from '../../abort.js';
+
 import { untilNoCalls } from '../../calls/drain-wait.js';
 import type { PodInfo } from '../../calls/store/replies.js';
 import type { Drained } from '../../calls/store/store.js';
+import { abortWith } from '../../clock.js';
 import { parseDuration } from '../../config/durations.js';
 import { showValue, tierNameOf } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';

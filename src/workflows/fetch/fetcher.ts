@@ -12,8 +12,7 @@
 import * as http from 'node:http';
 import * as https from 'node:https';
 import type { LookupFunction } from 'node:net';
-import { abortWith, Deadline } from '../../abort.js';
-import type { Clock } from '../../clock.js';
+import { abortWith, type Clock, Deadline } from '../../clock.js';
 import { formatDuration } from '../../config/durations.js';
 import { messageOf } from '../../errors.js';
 import { userAgent } from '../../version.js';
