@@ -140,7 +140,7 @@ export class Settings {
     warnings: string[];
     chains: ({ merchantId: string | null } & Chain)[];
   } {
-    const { config, problems, warnings } = parseTierConfig(input, 'tiers');
+    const { config, problems, warnings } = parseTierConfig(input, 'tiers: ');
     if (!config) return { problems, warnings, chains: [] };
     const ids = [null, ...[...this.merchants.keys()].sort()];
     const chains = ids.map((merchantId) => ({
@@ -191,7 +191,7 @@ export class Settings {
   }
 
   async replaceTiers(input: unknown, by: string, expectedVersion?: number): Promise<string[]> {
-    const { config, problems, warnings } = parseTierConfig(input, 'tiers');
+    const { config, problems, warnings } = parseTierConfig(input, 'tiers: ');
     if (!config) throw invalidConfig('tier', problems);
     await this.#write('replace', config, by, { expectedVersion, hold: config.hold ?? null });
     await this.#changed();
@@ -299,7 +299,7 @@ export class Settings {
     // A store without a configuration has lost its data: the copy stays, and is written again.
     if (text != null && hold !== undefined) this.#readHold(hold, warn);
     if (text == null || text === this.#appliedText) return;
-    const { config, problems, warnings } = parseTierConfigJson(text, this.#keys.tierConfig);
+    const { config, problems, warnings } = parseTierConfigJson(text, `${this.#keys.tierConfig}: `);
     if (!config) {
       this.#options.onRefreshError?.();
       warn({ problems }, 'invalid tier configuration in the store; using the copy in memory');

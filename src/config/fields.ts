@@ -352,9 +352,8 @@ export const staticPods: Kind<readonly StaticPod[]> = {
 export const tierConfig: Kind<TierConfig> = {
   expects: 'a tier configuration in JSON like {"gold":10,"standard":20}',
   read(text) {
-    const { config, warnings, problems } = parseTierConfigJson(text, '');
-    const bare = (message: string) => message.replace(/^: /, '');
-    return config ? { value: config, warnings: warnings.map(bare) } : { problems: problems.map(bare) };
+    const { config, warnings, problems } = parseTierConfigJson(text);
+    return config ? { value: config, warnings } : { problems };
   },
 };
 

@@ -276,12 +276,12 @@ function readChain(
   return [...chain];
 }
 
-/** Reads a tier configuration that is already parsed JSON, in any of the three forms. Never throws. */
-export function parseTierConfig(input: unknown, field = 'TIER_CONFIG'): ParsedTierConfig {
+/** Reads parsed JSON as a tier configuration in any of the three forms. Never throws. Messages start with `prefix`. */
+export function parseTierConfig(input: unknown, prefix = ''): ParsedTierConfig {
   const warnings: string[] = [];
   const problems: string[] = [];
-  const problem = (text: string) => void problems.push(`${field}: ${text}`);
-  const warn = (text: string) => void warnings.push(`${field}: ${text}`);
+  const problem = (text: string) => void problems.push(prefix + text);
+  const warn = (text: string) => void warnings.push(prefix + text);
   const refused = () => ({ warnings, problems });
 
   if (!isPlainObject(input)) {
@@ -303,16 +303,16 @@ export function parseTierConfig(input: unknown, field = 'TIER_CONFIG'): ParsedTi
     problem('hold stands beside "tiers": {"tiers":{...},"hold":{...}}');
     return refused();
   }
-  const prefix = form === 'envelope' ? 'tiers' : '';
+  const parent = form === 'envelope' ? 'tiers' : '';
   if (!isPlainObject(map)) {
     problem(`tiers must be an object of tier name to tier, got ${showValue(map)}`);
     return refused();
   }
   const names = Object.keys(map);
-  if (names.length === 0) problem(`${prefix && `${prefix} `}must name at least one tier`);
+  if (names.length === 0) problem(`${parent && `${parent} `}must name at least one tier`);
   if (names.length > tierLimits.tiersMax) {
     problem(
-      `${prefix && `${prefix} `}must name at most ${tierLimits.tiersMax} tiers, found ${names.length} names`,
+      `${parent && `${parent} `}must name at most ${tierLimits.tiersMax} tiers, found ${names.length} names`,
     );
     return refused();
   }
@@ -321,7 +321,7 @@ export function parseTierConfig(input: unknown, field = 'TIER_CONFIG'): ParsedTi
 
   const named = Object.fromEntries(Object.entries(map).filter(([name]) => isName(name)));
   const tiers =
-    form === 'targets' ? readTargets(named, problem) : readMap(prefix && 'tiers.', named, problem);
+    form === 'targets' ? readTargets(named, problem) : readMap(parent && 'tiers.', named, problem);
   const written =
     form === 'envelope' ? readChain(input.default_chain, new Set(names), { problem, warn }) : [];
 
@@ -334,8 +334,8 @@ export function parseTierConfig(input: unknown, field = 'TIER_CONFIG'): ParsedTi
 }
 
 /** Reads a tier configuration from text. Never throws. */
-export function parseTierConfigJson(text: string, field = 'TIER_CONFIG'): ParsedTierConfig {
-  const refused = (problem: string) => ({ warnings: [], problems: [`${field}: ${problem}`] });
+export function parseTierConfigJson(text: string, prefix = ''): ParsedTierConfig {
+  const refused = (problem: string) => ({ warnings: [], problems: [prefix + problem] });
   if (text.length > tierLimits.jsonCharsMax) {
     return refused(`must have at most ${tierLimits.jsonCharsMax} characters, got ${text.length}`);
   }
@@ -345,7 +345,7 @@ export function parseTierConfigJson(text: string, field = 'TIER_CONFIG'): Parsed
   } catch (error) {
     return refused(`is not valid JSON: ${messageOf(error)}`);
   }
-  return parseTierConfig(input, field);
+  return parseTierConfig(input, prefix);
 }
 
 /** Form 1 without `hold`, keys sorted, without spaces: equal configurations give equal text. */

@@ -21,7 +21,7 @@ describe('hold of the tier configuration', () => {
     'is refused with advice in the short forms: %j',
     (input) => {
       expect(parseTierConfig(input).problems).toEqual([
-        'TIER_CONFIG: hold stands beside "tiers": {"tiers":{...},"hold":{...}}',
+        'hold stands beside "tiers": {"tiers":{...},"hold":{...}}',
       ]);
     },
   );

@@ -122,7 +122,7 @@ describe('names that look like keys', () => {
   it('does not find inherited names in the chain', () => {
     const { config, warnings } = parseTierConfig({ ...envelope, default_chain: ['constructor', 'gold'] });
     expect(config?.defaultChain).toEqual(['gold']);
-    expect(warnings).toEqual(['TIER_CONFIG: default_chain[0] names no tier: "constructor" is dropped']);
+    expect(warnings).toEqual(['default_chain[0] names no tier: "constructor" is dropped']);
   });
 });
 
@@ -157,15 +157,15 @@ describe('refusals', () => {
         chain: [],
       }),
     ).toEqual([
-      'TIER_CONFIG: unknown keys beside tiers, default_chain and hold: "chain"; tiers go inside "tiers"',
-      'TIER_CONFIG: not a tier name: "a b"; use 1 to 64 of the characters A-Z a-z 0-9 _ . -',
-      'TIER_CONFIG: tiers.gold has unknown keys: "tpye"; known are type, target, max_concurrent',
-      'TIER_CONFIG: tiers.gold.target must be a whole number from 0 to 1000000, got "ten"',
-      'TIER_CONFIG: tiers.two.max_concurrent must be 1 or absent, got 2: an exclusive pod serves one call; use type "shared" for more',
-      'TIER_CONFIG: tiers.three.max_concurrent must be a whole number from 1 to 10000, got 0',
-      'TIER_CONFIG: tiers.four.type must be "exclusive" or "shared", got null',
-      'TIER_CONFIG: tiers.five must be an object like {"target":5}, got 5: numbers alone are accepted only when every tier is one',
-      'TIER_CONFIG: default_chain[0] must be a tier name, got 1',
+      'unknown keys beside tiers, default_chain and hold: "chain"; tiers go inside "tiers"',
+      'not a tier name: "a b"; use 1 to 64 of the characters A-Z a-z 0-9 _ . -',
+      'tiers.gold has unknown keys: "tpye"; known are type, target, max_concurrent',
+      'tiers.gold.target must be a whole number from 0 to 1000000, got "ten"',
+      'tiers.two.max_concurrent must be 1 or absent, got 2: an exclusive pod serves one call; use type "shared" for more',
+      'tiers.three.max_concurrent must be a whole number from 1 to 10000, got 0',
+      'tiers.four.type must be "exclusive" or "shared", got null',
+      'tiers.five must be an object like {"target":5}, got 5: numbers alone are accepted only when every tier is one',
+      'default_chain[0] must be a tier name, got 1',
     ]);
   });
 
@@ -204,11 +204,11 @@ describe('refusals', () => {
     const tiers = (count: number) =>
       Object.fromEntries(Array.from({ length: count }, (_, i) => [`t${i}`, i]));
     expect(parsed(tiers(200)).defaultChain).toHaveLength(200);
-    expect(problemsOf(tiers(201))).toEqual(['TIER_CONFIG: must name at most 200 tiers, found 201 names']);
+    expect(problemsOf(tiers(201))).toEqual(['must name at most 200 tiers, found 201 names']);
   });
 
   it('names the field it was given, and reports broken JSON on one line', () => {
-    const { problems } = parseTierConfigJson('{\n"gold": ten\n}', 'tiers');
+    const { problems } = parseTierConfigJson('{\n"gold": ten\n}', 'tiers: ');
     expect(problems).toHaveLength(1);
     expect(problems[0]).toMatch(/^tiers: is not valid JSON: .+$/);
     expect(parseTierConfigJson('').problems).toHaveLength(1);

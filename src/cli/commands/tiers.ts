@@ -59,7 +59,7 @@ const set = routerCommand<{ version?: number; force?: true }>({
   async run({ cli, api, args: [argument = ''], options: { version, force }, paint }) {
     const { value, from } = await readJson(cli, argument);
     const { tiers: body, version: read } = unwrap(value);
-    const { config, problems, warnings } = parseTierConfig(body, from);
+    const { config, problems, warnings } = parseTierConfig(body, `${from}: `);
     if (!config) throw new Failure('usage', 'invalid tier configuration:', problems.map(clean));
     const expected = force ? undefined : (version ?? read);
     const headers = expected === undefined ? {} : { 'if-match': `"${expected}"` };

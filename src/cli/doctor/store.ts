@@ -244,7 +244,7 @@ async function checkTiers(connection: StoreConnection, { tierConfig }: Config): 
     Promise.all([client.get(key), client.get(tierHold)]),
   );
   if (text === null) return ok(name, 'none yet; the first router writes TIER_CONFIG or its default');
-  const { config, problems } = parseTierConfigJson(text, key);
+  const { config, problems } = parseTierConfigJson(text, `${key}: `);
   const set = 'Change it with `smart-router tiers set`.';
   if (!config) return fail(name, problems.join('; '), set);
   const { hold, problem } = parseStoredHold(holdText);
