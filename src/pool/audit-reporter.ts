@@ -24,15 +24,18 @@ export class AuditReporter {
     // An ended term does not wait for the audit, which changes nothing.
     const report = await unlessAborted(auditor.audit(), signal);
     if (!report || signal.aborted) return {};
-    const { violations, violationCount, pendingCount, pods, calls } = report;
-    for (const { message, kind, pod, call, pool } of violations.slice(0, maxLogged)) {
+    const { complete, took_ms, violation_count: violations, pending_count: pending } = report;
+    for (const { message, kind, pod_name: pod, call_sid: call, pool } of report.violations.slice(
+      0,
+      maxLogged,
+    ))
       log.error({ kind, pod, call, pool }, `invariant violated: ${message}`);
-    }
-    if (violationCount > maxLogged)
-      log.error({ violations: violationCount }, 'more violations than logged: see `smart-router audit`');
-    if (!report.complete) log.warn({ took_ms: Math.round(report.tookMs) }, 'audit incomplete: out of time');
+    if (violations > maxLogged)
+      log.error({ violations }, 'more violations than logged: see `smart-router audit`');
+    if (!complete) log.warn({ took_ms }, 'audit incomplete: out of time');
     // Without violations an incomplete audit says nothing about the rest.
-    if (report.complete || violationCount > 0) onAudited?.(violationCount);
-    return { pods, calls, violations: violationCount, pending: pendingCount };
+    if (complete || violations > 0) onAudited?.(violations);
+    const { pods, calls } = report.looked_at;
+    return { pods, calls, violations, pending };
   }
 }

@@ -148,7 +148,7 @@ describeEngines('a pod that cannot be read', (engine) => {
     await leader.sweep();
     const { violations, pending } = await new Auditor(leader.store.connection).audit();
     expect(violations).toEqual([
-      expect.objectContaining({ kind: 'wrong_type', pod: 'bad', message: expect.stringContaining(key) }),
+      expect.objectContaining({ kind: 'wrong_type', pod_name: 'bad', message: expect.stringContaining(key) }),
     ]);
     expect(pending).toEqual([]);
   });

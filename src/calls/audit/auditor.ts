@@ -97,18 +97,17 @@ class Audit {
     }
     await this.#checkWaiting(named.merchants, named.waited);
     await this.#checkFences();
-    const { violations, violationCount, pending, pendingCount } = this.#findings;
+    const { violations, violation_count, pending, pending_count } = this.#findings;
     return {
       complete: !this.#isOver(),
-      tookMs: Math.round(this.#connection.clock.monotonic() - this.#startMs),
-      pools: limits.size,
-      pods: this.#pods.size,
-      calls: this.#calls.size,
-      keys: this.#keys,
-      violationCount,
-      violations,
-      pendingCount,
-      pending,
+      took_ms: Math.round(this.#connection.clock.monotonic() - this.#startMs),
+      looked_at: {
+        pools: limits.size,
+        pods: this.#pods.size,
+        calls: this.#calls.size,
+        keys: this.#keys,
+      },
+      ...{ violation_count, violations, pending_count, pending },
     };
   }
 

@@ -118,24 +118,22 @@ const maxListed = 100;
 /** Beyond this number, a contradiction seen from two sides may count twice. */
 const maxRemembered = 20_000;
 
+/** As the API returns it. */
 export interface AuditReport {
   /** False: the audit timed out or was stopped before it read everything. */
   complete: boolean;
-  tookMs: number;
-  pools: number;
-  pods: number;
-  calls: number;
-  keys: number;
-  violationCount: number;
+  took_ms: number;
+  looked_at: { pools: number; pods: number; calls: number; keys: number };
+  violation_count: number;
   violations: ReportedFinding[];
-  pendingCount: number;
+  pending_count: number;
   pending: ReportedFinding[];
 }
 
-export interface ReportedFinding {
+interface ReportedFinding {
   kind: string;
-  pod: string | null;
-  call: string | null;
+  pod_name: string | null;
+  call_sid: string | null;
   pool: string | null;
   /** The contradiction, and what to do or what repairs it. */
   message: string;
@@ -144,21 +142,21 @@ export interface ReportedFinding {
 export class Findings {
   readonly violations: ReportedFinding[] = [];
   readonly pending: ReportedFinding[] = [];
-  violationCount = 0;
-  pendingCount = 0;
+  violation_count = 0;
+  pending_count = 0;
   readonly #seen = new Set<string>();
 
   add(finding: Finding): void {
-    const { kind, pod = null, call = null, pool = null } = finding;
+    const { kind, pod: pod_name = null, call: call_sid = null, pool = null } = finding;
     const message = sentenceOf(finding);
     // The same contradiction may be seen again later, with other times in its text.
     const timeless = finding.text.replace(/\b\d{10,}\b|\d+ ms/g, '');
-    const identity = [kind, pod, call, pool, timeless].join(' ');
+    const identity = [kind, pod_name, call_sid, pool, timeless].join(' ');
     if (this.#seen.has(identity)) return;
     if (this.#seen.size < maxRemembered) this.#seen.add(identity);
     const list = isViolation(finding) ? this.violations : this.pending;
-    if (isViolation(finding)) this.violationCount += 1;
-    else this.pendingCount += 1;
-    if (list.length < maxListed) list.push({ kind, pod, call, pool, message });
+    if (isViolation(finding)) this.violation_count += 1;
+    else this.pending_count += 1;
+    if (list.length < maxListed) list.push({ kind, pod_name, call_sid, pool, message });
   }
 }

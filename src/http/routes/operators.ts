@@ -1,5 +1,4 @@
 /** Routes for operators: status, lists of pods and calls, held removals, the audit of the store. */
-import type { ReportedFinding } from '../../calls/audit/findings.js';
 import type { CallInfo, Snapshot, WaitingCall } from '../../calls/store/replies.js';
 import type { Page } from '../../calls/store/store.js';
 import { type PoolId, tierNameOf } from '../../config/tiers.js';
@@ -139,22 +138,9 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
     }),
     async () => {
       router.assertPrepared();
-      const report = await auditor.audit();
-      return {
-        complete: report.complete,
-        took_ms: report.tookMs,
-        looked_at: { pools: report.pools, pods: report.pods, calls: report.calls, keys: report.keys },
-        violation_count: report.violationCount,
-        violations: report.violations.map(showFinding),
-        pending_count: report.pendingCount,
-        pending: report.pending.map(showFinding),
-      };
+      return auditor.audit();
     },
   );
-}
-
-function showFinding({ kind, pod, call, pool, message }: ReportedFinding) {
-  return { kind, pod_name: pod, call_sid: call, pool, message };
 }
 
 /** Reads a page over all pools. A cursor is a pool and the store's cursor in it. */

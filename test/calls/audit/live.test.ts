@@ -116,10 +116,10 @@ describeEngines('the live audit', (engine) => {
     }
     const done = (await Promise.all(work)).reduce((sum, count) => sum + count, 0);
     expect(reports.flatMap(({ violations }) => violations)).toEqual([]);
-    expect(reports.every(({ complete, violationCount }) => complete && violationCount === 0)).toBe(true);
+    expect(reports.every((report) => report.complete && report.violation_count === 0)).toBe(true);
     // The store was not idle.
     expect(done).toBeGreaterThan(1000);
-    expect(Math.max(...reports.map((report) => report.calls))).toBeGreaterThan(20);
+    expect(Math.max(...reports.map((report) => report.looked_at.calls))).toBeGreaterThan(20);
     expect(await checkInvariants(engine.redis, { maxLowered: true })).toEqual([]);
   });
 
@@ -132,7 +132,7 @@ describeEngines('the live audit', (engine) => {
 
   it('reports a stopped audit as incomplete', async () => {
     const auditor = new Auditor((stores[0] as TestStore).connection, AbortSignal.abort());
-    expect(await auditor.audit()).toMatchObject({ complete: false, violationCount: 0 });
+    expect(await auditor.audit()).toMatchObject({ complete: false, violation_count: 0 });
   });
 
   it('rejects while the store does not answer', async () => {

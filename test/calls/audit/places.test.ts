@@ -26,11 +26,15 @@ it('Cluster: finds every pod and call in the slot of the prefix, and the violati
   const cluster = await redisCluster(3);
   cleanups.push(cluster.stop);
   const store = await open(cluster.url, '{voice}:');
-  expect(await audit(store)).toMatchObject({ pods: 3, calls: 3, violationCount: 0, pendingCount: 0 });
+  expect(await audit(store)).toMatchObject({
+    looked_at: { pods: 3, calls: 3 },
+    violation_count: 0,
+    pending_count: 0,
+  });
   await store.connection.command('test', (client) => client.sadd('{voice}:pool:gold:assigned', 'ghost'));
   await store.connection.command('test', (client) => client.set('{voice}:notes', 'x'));
   expect(await audit(store)).toMatchObject({
-    violations: [{ kind: 'assigned_unregistered', pod: 'ghost' }],
+    violations: [{ kind: 'assigned_unregistered', pod_name: 'ghost' }],
     pending: [{ kind: 'unknown_key' }],
   });
 });
@@ -41,8 +45,16 @@ describeOneEngine('an audit beside others', (engine) => {
     const other = await open(engine.url, 'voice-two:');
     await engine.redis.set('foreign', 'x');
     await engine.redis.set('voice-two:notes', 'x');
-    expect(await audit(store)).toMatchObject({ pods: 3, calls: 3, violationCount: 0, pendingCount: 0 });
-    expect(await audit(other)).toMatchObject({ pods: 3, calls: 3, violationCount: 0, pendingCount: 1 });
+    expect(await audit(store)).toMatchObject({
+      looked_at: { pods: 3, calls: 3 },
+      violation_count: 0,
+      pending_count: 0,
+    });
+    expect(await audit(other)).toMatchObject({
+      looked_at: { pods: 3, calls: 3 },
+      violation_count: 0,
+      pending_count: 1,
+    });
   });
 
   it('reads many pods in many pieces, each once', async () => {
@@ -52,10 +64,9 @@ describeOneEngine('an audit beside others', (engine) => {
     for (let i = 0; i < 400; i++) await store.allocate(`call-${i}`, ['pool:gold']);
     expect(await audit(store)).toMatchObject({
       complete: true,
-      pods: 703,
-      calls: 403,
-      violationCount: 0,
-      pendingCount: 0,
+      looked_at: { pods: 703, calls: 403 },
+      violation_count: 0,
+      pending_count: 0,
     });
   });
 
@@ -63,6 +74,11 @@ describeOneEngine('an audit beside others', (engine) => {
     const store = await openStore(engine.url);
     cleanups.push(() => store.close());
     await engine.redis.flushall();
-    expect(await audit(store)).toMatchObject({ complete: true, keys: 0, violationCount: 0, pendingCount: 0 });
+    expect(await audit(store)).toMatchObject({
+      complete: true,
+      looked_at: { keys: 0 },
+      violation_count: 0,
+      pending_count: 0,
+    });
   });
 });

@@ -354,19 +354,16 @@ describeEngines('the audit of a tampered store', (engine) => {
     report[list].filter((finding) => finding.kind === kind);
 
   it('finds nothing in an intact store, and counts what it read', async () => {
-    const { tookMs, ...report } = await audit();
+    const { took_ms, ...report } = await audit();
     expect(report).toEqual({
       complete: true,
-      pools: 3,
-      pods: 4,
-      calls: 3,
-      keys: expect.any(Number),
-      violationCount: 0,
+      looked_at: { pools: 3, pods: 4, calls: 3, keys: expect.any(Number) },
+      violation_count: 0,
       violations: [],
-      pendingCount: 0,
+      pending_count: 0,
       pending: [],
     });
-    expect(tookMs).toBeGreaterThanOrEqual(0);
+    expect(took_ms).toBeGreaterThanOrEqual(0);
   });
 
   it.each(tamperings)('finds $kind, in $list', async (tampering) => {
@@ -437,8 +434,8 @@ describeEngines('the audit of a tampered store', (engine) => {
     const ghosts = Array.from({ length: 250 }, (_, i) => `ghost-${i}`);
     await engine.redis.sadd('voice:pool:gold:assigned', ...ghosts);
     const report = await audit();
-    expect(report.violationCount).toBe(250);
+    expect(report.violation_count).toBe(250);
     expect(report.violations).toHaveLength(100);
-    expect(report.violations.every(({ pod }) => pod?.startsWith('ghost-'))).toBe(true);
+    expect(report.violations.every(({ pod_name }) => pod_name?.startsWith('ghost-'))).toBe(true);
   });
 });
