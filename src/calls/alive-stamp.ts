@@ -19,7 +19,7 @@ export interface AliveStampOptions {
   log: Logger;
   /** `trust`: a new generation marks no pod. */
   afterFailover: 'report' | 'trust';
-  onCrash?: () => void;
+  onCrash?: ((loop: string) => void) | undefined;
   /** This router began a generation and marked that many pods. */
   onGeneration?: (pods: number) => void;
 }
@@ -42,7 +42,7 @@ export class AliveStamp {
       intervalMs: stampEveryMs,
       clock,
       log,
-      ...(onCrash ? { onCrash } : {}),
+      onCrash,
       runOnce: async () => {
         // The connection reports a store that does not answer, and the next round tries again.
         await this.#stamp().catch((error: unknown) => {

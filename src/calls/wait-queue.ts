@@ -27,7 +27,7 @@ export interface WaitQueueOptions {
   clock: Clock;
   log: Logger;
   isPrepared(): boolean;
-  onCrash?: () => void;
+  onCrash?: ((loop: string) => void) | undefined;
 }
 
 const serveEveryMs = 1000;
@@ -53,7 +53,7 @@ export class WaitQueue {
       intervalMs: serveEveryMs,
       clock,
       log,
-      ...(onCrash ? { onCrash } : {}),
+      onCrash,
       runOnce: () => this.#runOnce(),
     });
   }

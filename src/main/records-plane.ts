@@ -254,7 +254,7 @@ export class Plane implements RecordsPlane {
         ...shared,
         stuckAfter: stuckAfterMs,
         slowEvery: config.zombieCleanupIntervalMs,
-        onCrash: (loop) => listener.loopCrashed?.(loop),
+        onCrash: listener.loopCrashed,
       }),
       operations: new RecordOperations({ ...shared, stuckAfterMs, p99: (name) => this.#tracker.p99(name) }),
     };
@@ -269,7 +269,7 @@ export class Plane implements RecordsPlane {
       log,
       source: podName,
       to: { folder, webhook: url === undefined ? undefined : { url, secret } },
-      onCrash: () => listener.loopCrashed?.('records-report'),
+      onCrash: listener.loopCrashed,
     });
   }
 

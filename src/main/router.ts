@@ -104,14 +104,12 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       metrics.loopRestarts.inc({ loop });
     };
     const alive = new AliveStamp({
-      ...{ connection, clock, log, afterFailover: config.afterFailover },
-      onCrash: () => onCrash('alive-stamp'),
+      ...{ connection, clock, log, afterFailover: config.afterFailover, onCrash },
       onGeneration: () => metrics.generations.inc(),
     });
     const queue = new WaitQueue(new WaitStore(connection, times), {
-      ...{ settings, feed, metrics, clock, log },
+      ...{ settings, feed, metrics, clock, log, onCrash },
       isPrepared: () => isPrepared,
-      onCrash: () => onCrash('wait-queue'),
     });
     let loseLeadership = () => {};
     const lostLeadership = new Promise<void>((resolve) => {
@@ -157,9 +155,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       isPrepared: () => isPrepared,
       loops: () => others.loops(),
       records: () => others.records?.gauges(),
-      onCrash: () => onCrash('history'),
+      onCrash,
     });
-    stops.push(() => history.stop());
+    stops.push(() => history.loop.stop());
     const recordMetrics = new RecordMetrics(metrics.registry);
     metrics.onScrape = () => recordMetrics.render(others.records?.gauges());
     const records = await openRecords(
@@ -247,8 +245,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
           return manager.election;
         },
         get loops() {
-          const own = [alive.loop.state, refresh.state, queue.loop.state];
-          return [...manager.loops, ...own, ...history.loops, ...alerts.loops];
+          const own = [alive.loop, refresh, queue.loop, history.loop].map(({ state }) => state);
+          return [...manager.loops, ...own, ...alerts.loops];
         },
         nudge: () => manager.nudge(),
       },
@@ -281,7 +279,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         : await startMetricsServer(app, log, config.httpHost, config.metricsPort);
     if (metricsServer) stops.push(metricsServer.stop);
     records?.start();
-    history.start();
+    history.loop.start();
     alerts.start();
 
     // Wrong data or a wrong engine is an error at once; a store that does not respond yet is retried, not ready.
@@ -299,7 +297,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       const timeout = clock.sleep(maxFirstSyncMs, stopping.signal);
       if (config.podSource !== 'kubernetes') await Promise.race([started, timeout]);
       isPrepared = true;
-      history.nudge();
+      history.loop.nudge();
     };
     prepared = prepareUntilDone(prepare, {
       clock,

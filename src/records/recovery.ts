@@ -56,7 +56,7 @@ export interface RecoveryOptions {
   /** Rows per statement. Default: 500. */
   batchSize?: number;
   clock?: Clock;
-  onCrash?: (loop: string) => void;
+  onCrash?: ((loop: string) => void) | undefined;
 }
 
 export interface RecoveryCounts {
@@ -188,7 +188,7 @@ class RecordRecovery implements Recovery {
         const { records: _, ...counts } = await runOnce(signal);
         return counts;
       },
-      onCrash: () => this.#options.onCrash?.(name),
+      onCrash: this.#options.onCrash,
     });
   }
 

@@ -33,7 +33,7 @@ export interface ReporterOptions {
   };
   /** How often it checks whether a week is over. Default: 5 min. */
   intervalMs?: number;
-  onCrash?: () => void;
+  onCrash?: ((loop: string) => void) | undefined;
 }
 
 export interface ReporterCounts extends Record<string, number> {
@@ -59,7 +59,7 @@ export class Reporter {
       clock,
       log,
       runOnce: () => this.runOnce(),
-      ...(onCrash ? { onCrash } : {}),
+      onCrash,
     });
   }
 

@@ -75,7 +75,7 @@ describeEngines('the history', (engine) => {
     await looked(router);
     expect(await total('errors')).toBe(1);
     expect(await total('allocated')).toBe(1);
-    expect(router.context.history.loops).toMatchObject([{ crashes: 0, last_error: null }]);
+    expect(router.context.history.loop.state).toMatchObject({ crashes: 0, last_error: null });
     const { body } = await router.get('/history?minutes=1');
     expect((body.points as Point[]).some(({ errors }) => errors > 0)).toBe(true);
   });

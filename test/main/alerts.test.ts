@@ -67,7 +67,7 @@ async function settled({ context }: TestRouter): Promise<void> {
     const goal = rounds() + 2;
     await until(
       () => {
-        context.history.nudge();
+        context.history.loop.nudge();
         return rounds() >= goal;
       },
       `${name} has finished two rounds`,

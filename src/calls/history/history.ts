@@ -45,7 +45,7 @@ export interface HistoryOptions {
   loops(): readonly LoopState[];
   /** Undefined without records. */
   records(): { isUp: boolean; isPaused: boolean } | undefined;
-  onCrash(): void;
+  onCrash(loop: string): void;
 }
 
 interface HistoryReply {
@@ -67,9 +67,9 @@ const severities = ['page', 'critical', 'warning'];
 export class History {
   /** The alerts of this replica. */
   readonly own: Alerts;
+  readonly loop: SupervisedLoop;
   readonly #options: HistoryOptions;
   readonly #key: string;
-  readonly #loop: SupervisedLoop;
   readonly #startedAtMs: number;
   readonly #reads = new Map<number, Promise<HistoryReply>>();
   #check = 0;
@@ -85,7 +85,7 @@ export class History {
     this.#key = keysOf(connection.keyPrefix).history;
     this.#startedAtMs = clock.now();
     this.#written = { counts: noCounts(), check: 0, atMs: clock.monotonic() };
-    this.#loop = new SupervisedLoop({
+    this.loop = new SupervisedLoop({
       name: 'history',
       intervalMs: checkIntervalMs,
       clock,
@@ -93,23 +93,6 @@ export class History {
       onCrash,
       runOnce: () => this.runOnce(),
     });
-  }
-
-  get loops(): LoopState[] {
-    return [this.#loop.state];
-  }
-
-  start(): void {
-    this.#loop.start();
-  }
-
-  /** Checks now instead of at the end of the interval. */
-  nudge(): void {
-    this.#loop.nudge();
-  }
-
-  stop(): Promise<void> {
-    return this.#loop.stop();
   }
 
   async runOnce(): Promise<Record<string, number>> {
