@@ -10,7 +10,7 @@ import { pino } from 'pino';
 import { systemClock } from '../../src/clock.js';
 import { connectKubernetes } from '../../src/cluster/kubernetes/api.js';
 import { kubernetesSource } from '../../src/cluster/kubernetes/source.js';
-import type { Cluster } from '../../src/cluster/simulator/cluster.js';
+import type { Cluster } from '../../test/support/cluster.js';
 import { median, percentile } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
 import type { Bench } from '../support/run.js';

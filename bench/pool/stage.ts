@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { systemClock } from '../../src/clock.js';
-import { type Cluster, type ClusterOptions, startCluster } from '../../src/cluster/simulator/cluster.js';
+import { type Cluster, type ClusterOptions, startCluster } from '../../test/support/cluster.js';
 import type { Bench } from '../support/run.js';
 import { ServerProcess } from '../support/server-process.js';
 import { productionPod } from './production-pod.js';

@@ -166,10 +166,10 @@ export class Actions {
     this.isApiDown = !this.isApiDown;
     if (this.isApiDown) {
       this.#say('stop the Kubernetes API server: no router can lead, calls are still served');
-      await cluster.faults.down();
+      await cluster.down();
     } else {
       this.#say('start the Kubernetes API server');
-      await cluster.faults.up();
+      await cluster.up();
       log('api', 'answers again');
     }
   }

@@ -253,9 +253,9 @@ const api: Fault[] = [
   {
     ...{ ...atApi, name: 'API down', weight: 1, lastsMs: [500, 6000] },
     async act({ cluster, hold }, _place, forMs) {
-      await cluster.faults.down();
+      await cluster.down();
       await hold(forMs);
-      await again(() => cluster.faults.up());
+      await again(() => cluster.up());
     },
   },
   {

@@ -2,7 +2,7 @@
  * The pods of the cluster, as a StatefulSet and a kubelet would lead them: what ends a container ends its agent first, so
  * that no guarantee covers a call that has ended. Every action ends when its pod is ready again.
  */
-import type { Cluster } from '../../src/cluster/simulator/cluster.js';
+import type { Cluster } from '../support/cluster.js';
 import type { Agents } from './agents.js';
 import type { CallHistory } from './call-history.js';
 import { wait } from './child.js';

@@ -5,8 +5,8 @@
 import { writeFileSync } from 'node:fs';
 import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
-import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import type { HistoryWriter } from '../history/writer.js';
+import type { Cluster } from '../support/cluster.js';
 import { openTcpProxy, type TcpProxy } from '../support/tcp-proxy.js';
 import type { Attack } from './attackers.js';
 import { Child, freePorts, root } from './child.js';

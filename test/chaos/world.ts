@@ -2,9 +2,9 @@
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../../src/clock.js';
-import { type Cluster, startCluster } from '../../src/cluster/simulator/cluster.js';
 import { Dice } from '../../src/demo/dice.js';
 import { HistoryWriter } from '../history/writer.js';
+import { type Cluster, startCluster } from '../support/cluster.js';
 import { quickestRoot } from '../support/postgres.js';
 import { Agents } from './agents.js';
 import { CallHistory } from './call-history.js';

@@ -6,9 +6,9 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { checkKubernetes } from '../../src/cli/doctor/kubernetes.js';
 import { systemClock } from '../../src/clock.js';
 import { connectKubernetes } from '../../src/cluster/kubernetes/api.js';
-import { type Cluster, type ClusterOptions, startCluster } from '../../src/cluster/simulator/cluster.js';
 import { loadConfig } from '../../src/config/config.js';
 import { KubernetesLock } from '../../src/leadership/kubernetes-lock.js';
+import { type Cluster, type ClusterOptions, startCluster } from '../support/cluster.js';
 import { startScripted } from './support.js';
 
 let folder: string;
@@ -166,8 +166,8 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
   });
 
   it('fails with one line if the server or the kubeconfig does not exist', async () => {
-    const { kubeconfig, faults } = await start();
-    await faults.down();
+    const { kubeconfig, down } = await start();
+    await down();
     expect(await examine(kubeconfig)).toEqual({
       server: {
         status: 'fail',

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { type Clock, systemClock } from '../../src/clock.js';
 import { connectKubernetes, type KubeApi } from '../../src/cluster/kubernetes/api.js';
-import { type Cluster, type ClusterOptions, startCluster } from '../../src/cluster/simulator/cluster.js';
+import { type Cluster, type ClusterOptions, startCluster } from '../support/cluster.js';
 
 export interface Kubernetes {
   /** A new folder of its own; gone at the end. */

@@ -123,11 +123,11 @@ describe('a value', () => {
   it('an unreachable server is an error, and requests work when it is reachable again', async () => {
     const cluster = await k8s.cluster();
     const api = await k8s.connect(cluster.kubeconfig);
-    await cluster.faults.down();
+    await cluster.down();
     expect((await failure(api.json(request))).message).toMatch(
       /cannot reach the Kubernetes API: .*ECONNREFUSED/,
     );
-    await cluster.faults.up();
+    await cluster.up();
     await api.json(request);
   });
 
@@ -235,7 +235,7 @@ describe('a stream', () => {
 
   it.each([
     ['cut', (c: Awaited<ReturnType<Kubernetes['cluster']>>) => c.faults.cutWatches()],
-    ['the server goes down', (c: Awaited<ReturnType<Kubernetes['cluster']>>) => c.faults.down()],
+    ['the server goes down', (c: Awaited<ReturnType<Kubernetes['cluster']>>) => c.down()],
   ])('that is broken (%s) is an error, not an end', async (_, breakIt) => {
     const cluster = await k8s.cluster();
     cluster.pods.create({ name: 'a' });

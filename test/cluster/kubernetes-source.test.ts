@@ -6,7 +6,7 @@ import { systemClock } from '../../src/clock.js';
 import { KubeError } from '../../src/cluster/kubernetes/api.js';
 import { kubernetesSource } from '../../src/cluster/kubernetes/source.js';
 import { type PodChange, type PodSource, VersionExpired } from '../../src/cluster/pods.js';
-import type { Cluster, ClusterOptions } from '../../src/cluster/simulator/cluster.js';
+import type { Cluster, ClusterOptions } from '../support/cluster.js';
 import { until } from '../support/until.js';
 import { type Kubernetes, kubeconfig, kubernetes, take } from './fixture.js';
 

@@ -1,6 +1,6 @@
 /** What the chart's Roles grant is what routers use, neither more nor less: a real router under exactly these rules. */
 import { expect, it, onTestFinished } from 'vitest';
-import type { PolicyRule } from '../../src/cluster/simulator/requests.js';
+import type { PolicyRule } from '../support/cluster.js';
 import { describeOneEngine } from '../support/engines.js';
 import { openFleet } from '../support/fleet.js';
 import { registerGhosts } from '../support/held-removals.js';

@@ -5,10 +5,10 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { connectKubernetes, type KubeApi } from '../../src/cluster/kubernetes/api.js';
-import { type Cluster, startCluster } from '../../src/cluster/simulator/cluster.js';
 import { Election } from '../../src/leadership/election.js';
 import { KubernetesLock } from '../../src/leadership/kubernetes-lock.js';
 import { silentLogger } from '../../src/observe/log.js';
+import { type Cluster, startCluster } from '../support/cluster.js';
 import { until } from '../support/until.js';
 import { describeLock, example } from './conformance.js';
 

@@ -1,8 +1,8 @@
 /** The life of pods, from the API server to the store, through the leader's loops. Guarantee 8. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
-import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import { type Kubernetes, kubernetes } from '../cluster/fixture.js';
+import type { Cluster } from '../support/cluster.js';
 import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
 import { openStore, type TestStore, testTiers } from '../support/store.js';
@@ -495,13 +495,13 @@ describeEngines('pods of a cluster', (engine) => {
     create('a', 'b');
     const { manager } = await lead({ cleanupIntervalMs: 20 });
     await allocate('1');
-    await cluster.faults.down();
+    await cluster.down();
     store.advance(900_001);
     await until(async () => (await store.calls.snapshot()).activeCalls === 0, 'the sweep has ended the call');
     expect(manager.isLeader).toBe(true);
     create('c');
     cluster.pods.remove('b');
-    await cluster.faults.up();
+    await cluster.up();
     await untilKnown('a', 'c');
   });
 

@@ -4,7 +4,7 @@
  * than the audit found, the tests ask for it.
  */
 import { expect, it } from 'vitest';
-import type { Cluster } from '../../src/cluster/simulator/cluster.js';
+import type { Cluster } from '../support/cluster.js';
 import { describeEngines } from '../support/engines.js';
 import { openFleet } from '../support/fleet.js';
 import { checkInvariants } from '../support/invariants.js';

@@ -211,14 +211,14 @@ describeOneEngine('leadership among three routers', (engine) => {
   it('routers start and serve calls with the API server down, and manage the pools when it is back', async () => {
     const [fleet, routers] = await three();
     for (const router of routers) await router.stop();
-    await fleet.cluster.faults.down();
+    await fleet.cluster.down();
     const late = await fleet.start('r-late');
     await until('it is ready', async () => (await late.get('/ready')).status === 200);
     const given = await allocate(late, 'in-the-dark');
     expect(given).toMatchObject({ status: 200, body: { success: true } });
     expect((await release(late, 'in-the-dark', given.body.fence)).status).toBe(200);
     expect((await late.get('/api/v1/status')).body).toMatchObject({ is_leader: false });
-    await fleet.cluster.faults.up();
+    await fleet.cluster.up();
     await fleet.leader([late]);
     fleet.pods('agent-late');
     await untilServing(late, podNames.length + 1);

@@ -3,9 +3,9 @@
  * that come and go. Everything that has a name gets a new one again and again: state that is kept per name must show.
  */
 import { createHmac } from 'node:crypto';
-import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import { Dice } from '../../src/demo/dice.js';
 import { wait } from '../chaos/child.js';
+import type { Cluster } from '../support/cluster.js';
 import { type Router, twilioToken } from './routers.js';
 
 const meanCallMs = 6000;

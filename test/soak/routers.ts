@@ -2,8 +2,8 @@
 import { writeFileSync } from 'node:fs';
 import { Agent, type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
-import type { Cluster } from '../../src/cluster/simulator/cluster.js';
 import { Child, root } from '../chaos/child.js';
+import type { Cluster } from '../support/cluster.js';
 
 const adminKey = 'the-admin-key-of-the-soak';
 const apiKey = 'the-api-key-of-the-soak';

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { systemClock } from '../../src/clock.js';
-import { type Cluster, type ClusterOptions, startCluster } from '../../src/cluster/simulator/cluster.js';
+import { type Cluster, type ClusterOptions, startCluster } from './cluster.js';
 import { type RouterEnv, type RouterProcess, startRouter, until } from './processes.js';
 import { startTestRouter, type TestRouter } from './router.js';
 

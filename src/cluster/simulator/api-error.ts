@@ -4,7 +4,7 @@ export class ApiError extends Error {
   constructor(
     readonly code: number,
     message: string,
-    readonly extra: { reason?: string; details?: object; continue?: string; retryAfterSeconds?: number } = {},
+    readonly extra: { reason?: string; details?: object; continue?: string } = {},
   ) {
     super(message);
   }

@@ -1,6 +1,6 @@
 /**
- * A small Kubernetes cluster inside the process: an API server on loopback, pods that a test or a simulated StatefulSet
- * controls, and injected faults. For the requests of the router and of kubectl `get` and `delete` it has the semantics
+ * A small Kubernetes cluster inside the process: an API server on loopback, and pods that a test or a simulated
+ * StatefulSet controls. For the requests of the router and of kubectl `get` and `delete` it has the semantics
  * of the real server: consistent pages, watches with bookmarks and 410, conflicts on writes, deletion in two steps.
  *
  * It has neither the capacity nor the security of a real server: everything is in memory, there is no TLS, and only the
@@ -8,11 +8,9 @@
  */
 import type { Clock } from '../../clock.js';
 import { ApiError } from './api-error.js';
-import { Faults } from './faults.js';
 import { Pods } from './pods.js';
 import { Registry } from './registry.js';
-import { type PolicyRule, RequestLog } from './requests.js';
-import { ApiServer } from './server.js';
+import { ApiServer, type RequestHooks } from './server.js';
 import { Store } from './store.js';
 import { Watches } from './watches.js';
 
@@ -33,8 +31,7 @@ export interface ClusterOptions {
   bookmarkIntervalMs?: number;
   /** The maximum number of items in a page. Default: unlimited. */
   maxPage?: number;
-  /** The rules of a Role; other requests get 403. Default: everything is allowed. */
-  rules?: readonly PolicyRule[];
+  hooks?: RequestHooks;
 }
 
 export type Cluster = Awaited<ReturnType<typeof startCluster>>;
@@ -43,11 +40,10 @@ const defaultClient = 'default';
 
 export async function startCluster(options: ClusterOptions) {
   const { clock, port = 0, namespace = 'default', token, historyLimit = 10_000 } = options;
-  const { bookmarkIntervalMs = 120_000, maxPage = Number.POSITIVE_INFINITY, rules } = options;
+  const { bookmarkIntervalMs = 120_000, maxPage = Number.POSITIVE_INFINITY, hooks } = options;
   const store = new Store(historyLimit);
   const registry = new Registry(store, clock);
   const watches = new Watches(store, clock, bookmarkIntervalMs);
-  const requests = new RequestLog();
   const clients = new Map<string, string>();
   const clientOf = (authorization: string | undefined): string => {
     const given = /^Bearer (.+)$/i.exec(authorization ?? '')?.[1];
@@ -55,25 +51,11 @@ export async function startCluster(options: ClusterOptions) {
     if (client === undefined && token !== undefined) throw new ApiError(401, 'Unauthorized');
     return client ?? 'anonymous';
   };
-  const faults = new Faults(store, watches, clock, {
-    close: () => server.close(),
-    open: () => server.open(),
-  });
-  const server = new ApiServer({
-    clock,
-    store,
-    registry,
-    watches,
-    requests,
-    faults,
-    maxPage,
-    clientOf,
-    rules,
-  });
+  const server = new ApiServer({ clock, store, registry, watches, maxPage, clientOf, hooks });
   await server.open(port);
 
   const url = `http://127.0.0.1:${server.port}`;
-  /** A kubeconfig file for a named client, for faults and the request log. */
+  /** A kubeconfig file for a named client, which the hooks see. */
   const kubeconfigFor = (client: string): string => {
     const own = client === defaultClient && token !== undefined ? token : `${client}-${token ?? ''}`;
     clients.set(own, client);
@@ -89,20 +71,21 @@ export async function startCluster(options: ClusterOptions) {
     kubeconfig: kubeconfigFor(defaultClient),
     kubeconfigFor,
     pods: new Pods(registry, store, clock, namespace),
-    faults,
-    requests,
     /** The version of the latest write of any object. */
     get resourceVersion() {
       return store.version;
     },
     get openWatches() {
-      return watches.open.length;
+      return watches.count;
     },
     /** For controllers. */
     internals: { store, registry },
+    /** Closes the listening socket and every connection. */
+    down: () => server.close(),
+    /** Listens again on the same port. */
+    up: () => server.open(),
     async stop() {
       registry.stop();
-      faults.clear();
       await server.close();
     },
   };

@@ -1,6 +1,5 @@
 /**
- * The HTTP server of the simulated API: authentication, faults, RBAC, then the request itself. Every error is a Status
- * body; a bug of the simulator is a 500 with its message.
+ * The HTTP server of the simulated API. Every error is a Status body; a bug of the simulator is a 500 with its message.
  */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -9,41 +8,55 @@ import type { Clock } from '../../clock.js';
 import { messageOf } from '../../errors.js';
 import { ApiError, badRequest, invalid } from './api-error.js';
 import { discoveryOf } from './discovery.js';
-import type { Faults, RequestFault } from './faults.js';
 import { countOf, listOf } from './lists.js';
 import { type Draft, isRecord } from './objects.js';
 import type { Registry } from './registry.js';
-import {
-  authorize,
-  isAllowed,
-  type PolicyRule,
-  type RequestLog,
-  type SeenRequest,
-  type Target,
-  targetOf,
-  verbOf,
-} from './requests.js';
+import { type Target, targetOf, type Verb, verbOf } from './requests.js';
 import { selectorOf } from './selectors.js';
 import type { Store } from './store.js';
 import type { Watches } from './watches.js';
+
+/** A request for an object or a collection. */
+export interface ApiRequest extends Target {
+  /** The argument of `kubeconfigFor`; `anonymous` without a token. */
+  readonly client: string;
+  readonly verb: Verb;
+  readonly message: IncomingMessage;
+}
+
+/** Called around requests; everything is allowed without it. */
+export interface RequestHooks {
+  /** Calls `handle`, which returns undefined for a watch, or answers in its place. */
+  intercept(
+    request: ApiRequest,
+    response: ServerResponse,
+    handle: () => Answer | undefined,
+  ): Promise<Answer | undefined>;
+  /** The answer to a SelfSubjectAccessReview. */
+  isAllowed(attributes: AccessAttributes): boolean;
+}
+
+export interface AccessAttributes {
+  verb: string;
+  group: string;
+  resource: string;
+  name?: string | undefined;
+}
 
 export interface ServerParts {
   clock: Clock;
   store: Store;
   registry: Registry;
   watches: Watches;
-  requests: RequestLog;
-  faults: Faults;
   maxPage: number;
   /** Returns the name of the client, or throws 401. */
   clientOf(authorization: string | undefined): string;
-  rules: readonly PolicyRule[] | undefined;
+  hooks: RequestHooks | undefined;
 }
 
-interface Answer {
+export interface Answer {
   code: number;
   body: string;
-  retryAfterSeconds?: number;
 }
 
 const reviews = '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews';
@@ -82,30 +95,21 @@ export class ApiServer {
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     response.on('error', () => undefined);
-    let fault: RequestFault | undefined;
+    const { clientOf, hooks } = this.#parts;
     let answer: Answer | undefined;
     try {
       const url = new URL(request.url ?? '/', 'http://cluster');
-      const client = this.#parts.clientOf(request.headers.authorization);
+      const client = clientOf(request.headers.authorization);
       const target = targetOf(url.pathname);
       if (target) {
-        const seen = seenOf(request, url, target, client);
-        const closed = new AbortController();
-        response.once('close', () => closed.abort());
-        // Before the faults: the log contains failed requests too.
-        this.#parts.requests.add(seen);
+        const isWatch = isTrue(url.searchParams.get('watch'));
+        const verb = verbOf(request.method ?? 'GET', target.name !== undefined, isWatch);
+        if (!verb) throw methodNotAllowed();
         const body = await textOf(request);
-        fault = await this.#parts.faults.apply(seen, closed.signal);
-        if (response.destroyed) return;
-        if (fault?.reset || fault?.hang) return void request.socket.resetAndDestroy();
-        if (fault?.status !== undefined) {
-          const { status, retryAfterSeconds } = fault;
-          const extra = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
-          throw new ApiError(status, 'a fault of the simulated cluster', extra);
-        }
-        if (this.#parts.rules) authorize(this.#parts.rules, seen);
-        answer = this.#answer(seen, target, url.searchParams, body, response);
-        if (fault?.lost) return void request.socket.resetAndDestroy();
+        const handle = () => this.#answer(verb, target, url.searchParams, body, response);
+        answer = hooks
+          ? await hooks.intercept({ ...target, client, verb, message: request }, response, handle)
+          : handle();
       } else if (request.method === 'POST' && url.pathname === reviews) {
         answer = this.#review(await textOf(request));
       } else answer = this.#plain(request.method ?? 'GET', url.pathname);
@@ -117,7 +121,7 @@ export class ApiServer {
 
   /** Returns undefined for a watch: its response stays open. */
   #answer(
-    seen: SeenRequest,
+    verb: Verb,
     target: Target,
     query: URLSearchParams,
     text: string,
@@ -125,15 +129,14 @@ export class ApiServer {
   ): Answer | undefined {
     const { store, registry, maxPage } = this.#parts;
     const { resource, namespace, name = '' } = target;
-    if (seen.verb === 'list') return { code: 200, body: listOf(store, resource, namespace, query, maxPage) };
-    if (seen.verb === 'watch') {
-      this.#watch(seen, target, query, response);
+    if (verb === 'list') return { code: 200, body: listOf(store, resource, namespace, query, maxPage) };
+    if (verb === 'watch') {
+      this.#watch(target, query, response);
       return undefined;
     }
-    const isAllowedHere =
-      seen.verb === 'get' || resource.validate || (seen.verb === 'delete' && resource.isGraceful);
+    const isAllowedHere = verb === 'get' || resource.validate || (verb === 'delete' && resource.isGraceful);
     if (namespace === undefined || !isAllowedHere) throw methodNotAllowed();
-    switch (seen.verb) {
+    switch (verb) {
       case 'get':
         return { code: 200, body: registry.get(resource, namespace, name).json };
       case 'create':
@@ -152,14 +155,9 @@ export class ApiServer {
     }
   }
 
-  #watch(
-    seen: SeenRequest,
-    { resource, namespace }: Target,
-    query: URLSearchParams,
-    response: ServerResponse,
-  ): void {
+  #watch({ resource, namespace }: Target, query: URLSearchParams, response: ServerResponse): void {
     const { watches, clock } = this.#parts;
-    watches.start(seen, response, {
+    watches.start(response, {
       resource,
       namespace,
       selector: selectorOf(query.get('labelSelector') ?? '', query.get('fieldSelector') ?? ''),
@@ -169,15 +167,14 @@ export class ApiServer {
     });
   }
 
-  /** SelfSubjectAccessReview: every authenticated client may send it; the request log does not contain it. */
+  /** SelfSubjectAccessReview: every authenticated client may send it. */
   #review(text: string): Answer {
     const review = recordOf(text);
     const { resourceAttributes } = (review.spec ?? {}) as { resourceAttributes?: Record<string, string> };
     if (!resourceAttributes)
       throw invalid(String(review.kind), '', 'spec.resourceAttributes', 'Required value');
     const { verb = '', group = '', resource = '', name } = resourceAttributes;
-    const { rules } = this.#parts;
-    const allowed = !rules || isAllowed(rules, { verb, group, resource, name });
+    const allowed = this.#parts.hooks?.isAllowed({ verb, group, resource, name }) ?? true;
     return { code: 201, body: JSON.stringify({ ...review, status: { allowed } }) };
   }
 
@@ -187,24 +184,6 @@ export class ApiServer {
     if (method !== 'GET' && method !== 'HEAD') throw methodNotAllowed();
     return { code: 200, body: text };
   }
-}
-
-function seenOf(request: IncomingMessage, url: URL, target: Target, client: string): SeenRequest {
-  const { method = 'GET', headers } = request;
-  const { resource, namespace, name } = target;
-  const verb = verbOf(method, name !== undefined, isTrue(url.searchParams.get('watch')));
-  if (!verb) throw methodNotAllowed();
-  return {
-    client,
-    userAgent: headers['user-agent'] ?? '',
-    method,
-    path: url.pathname + url.search,
-    verb,
-    resource: resource.plural,
-    group: resource.group,
-    namespace,
-    name,
-  };
 }
 
 const methodNotAllowed = () =>
@@ -253,21 +232,15 @@ function graceOf(query: URLSearchParams, text: string): number | undefined {
 
 function failureOf(error: unknown): Answer {
   const apiError = error instanceof ApiError ? error : new ApiError(500, `Internal error occurred: ${error}`);
-  const { retryAfterSeconds } = apiError.extra;
-  return {
-    code: apiError.code,
-    body: JSON.stringify(apiError.body),
-    ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
-  };
+  return { code: apiError.code, body: JSON.stringify(apiError.body) };
 }
 
-function send(response: ServerResponse, { code, body, retryAfterSeconds }: Answer): void {
+function send(response: ServerResponse, { code, body }: Answer): void {
   if (response.headersSent || response.destroyed) return;
   const bytes = Buffer.from(body);
   response.writeHead(code, {
     'content-type': 'application/json',
     'content-length': bytes.length,
-    ...(retryAfterSeconds === undefined ? {} : { 'retry-after': String(retryAfterSeconds) }),
     // The rest of the body would be read as the next request.
     ...(code === 413 ? { connection: 'close' } : {}),
   });

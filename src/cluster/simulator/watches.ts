@@ -7,9 +7,8 @@
  */
 import type { ServerResponse } from 'node:http';
 import type { Clock } from '../../clock.js';
-import { type ApiError, expired } from './api-error.js';
+import { expired } from './api-error.js';
 import type { KubeObject } from './objects.js';
-import type { SeenRequest } from './requests.js';
 import type { Resource } from './resources.js';
 import type { Selector } from './selectors.js';
 import type { Change, Store, Version } from './store.js';
@@ -49,19 +48,18 @@ export class Watches {
     });
   }
 
-  get open(): WatchStream[] {
-    return [...this.#open];
+  get count(): number {
+    return this.#open.size;
   }
 
-  start(request: SeenRequest, response: ServerResponse, options: WatchOptions): void {
+  start(response: ServerResponse, options: WatchOptions): void {
     response.writeHead(200, { 'content-type': 'application/json', 'cache-control': 'no-cache, private' });
     response.flushHeaders();
-    const stream = new WatchStream(this.#store, request, response, options);
+    const stream = new WatchStream(this.#store, response, options);
     this.#open.add(stream);
     const cancelTimeout = this.#clock.after(options.timeoutMs, () => {
-      if (stream.isPaused) return;
       stream.bookmark();
-      stream.end();
+      response.end();
     });
     let cancelBookmark = () => {};
     const bookmarkLater = () => {
@@ -80,20 +78,17 @@ export class Watches {
   }
 }
 
-export class WatchStream {
-  readonly request: SeenRequest;
+class WatchStream {
   readonly #store: Store;
   readonly #response: ServerResponse;
   readonly #options: WatchOptions;
   readonly #initial: readonly Version[];
   #sentInitial = 0;
   #position: number;
-  #isPaused = false;
   #isBlocked = false;
 
-  constructor(store: Store, request: SeenRequest, response: ServerResponse, options: WatchOptions) {
+  constructor(store: Store, response: ServerResponse, options: WatchOptions) {
     const { resource, namespace, since, selector } = options;
-    this.request = request;
     this.#store = store;
     this.#response = response;
     this.#options = options;
@@ -106,34 +101,6 @@ export class WatchStream {
       this.#isBlocked = false;
       this.pump();
     });
-  }
-
-  get isPaused(): boolean {
-    return this.#isPaused;
-  }
-
-  /** Sends nothing until `resume`; the connection stays open. */
-  pause(): void {
-    this.#isPaused = true;
-  }
-
-  resume(): void {
-    this.#isPaused = false;
-    this.pump();
-  }
-
-  cut(): void {
-    this.#response.destroy();
-  }
-
-  end(): void {
-    this.#response.end();
-  }
-
-  /** Sends the ERROR event and ends. */
-  fail(error: ApiError): void {
-    if (this.#isPaused || this.#response.writableEnded) return;
-    this.#response.end(`{"type":"ERROR","object":${JSON.stringify(error.body)}}\n`);
   }
 
   /** Only after everything before it: a bookmark means that the client has all changes up to its version. */
@@ -160,7 +127,8 @@ export class WatchStream {
       }
       if (this.#sentInitial === this.#initial.length) {
         if (history.isExpired(this.#position)) {
-          this.fail(expired(since, history.floor));
+          const { body } = expired(since, history.floor);
+          this.#response.end(`{"type":"ERROR","object":${JSON.stringify(body)}}\n`);
           return;
         }
         while (this.#position < history.end && chunk.length < chunkLength) {
@@ -175,7 +143,7 @@ export class WatchStream {
   }
 
   #canWrite(): boolean {
-    return !this.#isPaused && !this.#isBlocked && !this.#response.writableEnded && !this.#response.destroyed;
+    return !this.#isBlocked && !this.#response.writableEnded && !this.#response.destroyed;
   }
 
   #lineFor({ type, now, before }: Change): string {

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { systemClock } from '../../../src/clock.js';
 import { connectKubernetes, type KubeApi } from '../../../src/cluster/kubernetes/api.js';
-import type { Cluster } from '../../../src/cluster/simulator/cluster.js';
+import type { Cluster } from '../../support/cluster.js';
 import { until } from '../../support/until.js';
 import { finallyDo, freshCluster, lease, leasesPath, podsPath } from './support.js';
 

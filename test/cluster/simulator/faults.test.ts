@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Cluster } from '../../../src/cluster/simulator/cluster.js';
+import type { Cluster } from '../../support/cluster.js';
 import { until } from '../../support/until.js';
 import { ask, freshCluster, lease, leasesPath, podsPath, sees, watch } from './support.js';
 
@@ -195,11 +195,11 @@ describe('the whole server', () => {
     const cluster = await freshCluster();
     cluster.pods.create({ name: 'a' });
     const open = await watch(cluster);
-    await cluster.faults.down();
+    await cluster.down();
     await until(() => open.ended() === 'broken', 'the watch is cut');
     await expect(ask(cluster, 'GET', podsPath)).rejects.toThrow();
     cluster.pods.create({ name: 'b' });
-    await cluster.faults.up();
+    await cluster.up();
     expect((await ask(cluster, 'GET', podsPath)).body.items).toHaveLength(2);
   });
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Cluster } from '../../../src/cluster/simulator/cluster.js';
+import type { Cluster } from '../../support/cluster.js';
 import { ask, freshCluster, podsPath } from './support.js';
 
 // biome-ignore lint/suspicious/noExplicitAny: items of any kind.

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { Cluster } from '../../../src/cluster/simulator/cluster.js';
 import { StatefulSet, type StatefulSetOptions } from '../../../src/cluster/simulator/stateful-set.js';
+import type { Cluster } from '../../support/cluster.js';
 import { ManualClock } from '../../support/manual-clock.js';
 import { until } from '../../support/until.js';
 import { ask, finallyDo, freshCluster, podsPath } from './support.js';

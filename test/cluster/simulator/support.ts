@@ -2,7 +2,7 @@
 import { type ClientRequest, get, type IncomingMessage } from 'node:http';
 import { afterEach } from 'vitest';
 import { systemClock } from '../../../src/clock.js';
-import { type Cluster, type ClusterOptions, startCluster } from '../../../src/cluster/simulator/cluster.js';
+import { type Cluster, type ClusterOptions, startCluster } from '../../support/cluster.js';
 import { until } from '../../support/until.js';
 
 const endings: (() => unknown)[] = [];
