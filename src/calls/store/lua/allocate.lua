@@ -3,9 +3,9 @@
 --       7 tombstone TTL ms, 8 refuse after (store ms, '' = never), 9 the current second as the router estimates it, 10 that
 --       second in ISO 8601 up to the dot (formatted here if it is another second), 11 rules for waiting ('' = the call may
 --       not wait, see lib/waiting.lua), 12.. pool ids of the chain
--- Result: {'ok', pod, pool, allocated_at, lease deadline, fence, 1 = existing call, calls reclaimed, now, ms waited or ''}
---         {'no_pods', now} | {'merchant_limit', now} | {'late', now} | {'waiting', place, since ms, until ms, now}
---         {'queue_full', now} | {'wait_expired', now} | {'wait_over', now} (its wait ended before)
+-- Result: 'ok', pod, pool, allocated_at, lease deadline, fence, 1 = existing call, calls reclaimed, now, ms waited or '', as the
+--         lines of one string: the router takes 0.4 us to read an element of a list. Else {'waiting', place, since ms, until ms,
+--         now} or {code, now}: no_pods, merchant_limit, late, queue_full, wait_expired, wait_over (its wait ended before)
 -- Guarantee: a SID keeps its pod while its call lives; an exclusive pod has one call, a shared one at most its limit, even
 -- if derived sets are wrong; blocked and unregistered pods are never allocated, except pods that are set back, before a call
 -- is refused; no merchant gets more live calls than its limit. A key of a wrong type affects only its own pod or pool. The
@@ -97,4 +97,4 @@ redis.pcall('HSET', Key.pod(pod), 'status', status or 'allocated', 'allocated_ca
   'source_pool', pool)
 redis.pcall('XADD', Key.events, 'MAXLEN', '~', EVENTS_MAX, '*', 'type', 'call_allocated', 'call', sid, 'pod', pod,
   'pool', pool, 'merchant', ARGV[3], 'fence', fence)
-return { 'ok', pod, pool, allocated_at, deadline, fence, 0, reclaimed, now, '' }
+return table.concat({ 'ok', pod, pool, allocated_at, score, fence, 0, reclaimed, now, '' }, '\n')

@@ -3,7 +3,8 @@
 --       6 current time in ISO 8601 as the router estimates it ('' = formatted here),
 --       7.. fields of the event: 'reason' and 'connect_failed' if the caller could not connect to the pod, then 'by' and the
 --       operator who ends it; not for every call, because each argument costs time
--- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = the pod was blocked} | {'not_found'}
+-- Result: 'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = the pod was blocked, as the lines of one
+--         string (as in allocate.lua) | {'not_found'}
 --         {'stale_fence', the call's fence} | {'claimed'} | {'was_waiting', ms waited}
 -- Guarantee: releases only the named call; a second release changes nothing. A waiting call gets the pod in the same step,
 -- unless Redis is out of memory. Derived keys and fields for operators are written with pcall: a key of a wrong type must not
@@ -96,4 +97,4 @@ else
     serve_queue(merchant)
   end
 end
-return { 'ok', pod, released_to, draining, load, pool or '', was_set_back }
+return table.concat({ 'ok', pod, released_to or '', draining, load, pool or '', was_set_back }, '\n')
