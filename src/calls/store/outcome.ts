@@ -56,7 +56,7 @@ export function parseOutcome(reply: Reply[]): { outcome: AllocateOutcome; nowMs:
     reclaimed: Number(reply[7]),
     waitedMs: reply[9] === '' ? undefined : Number(reply[9]),
   };
-  return { outcome: { allocation }, nowMs: Number(reply[8]) };
+  return { outcome: { allocation }, nowMs: Number(reply[8]) / 1000 };
 }
 
 /** Every pod is in one state. `misplaced`: allocate finds it after the next sweep. `flapping`: set back. */
