@@ -154,6 +154,6 @@ if (first === '-h' || options.includes('--help')) {
   await runAll(options);
 } else {
   await setupDebian(console.log, benchPrograms);
-  build(first === 'console');
+  build(first === 'console' || first === 'load');
   process.exitCode = runArea(first, options);
 }
