@@ -140,14 +140,14 @@ export class StoreConnection {
   /** Runs one script; `args` start at ARGV[2]. Rejects only with an AppError. */
   run(name: ScriptName, args: readonly (string | number)[], operation: string = name): Promise<Reply> {
     const { nowUs } = this.#options;
-    const keys = this.#keys;
-    const given = [String(keys.length), ...keys, nowUs ? String(nowUs()) : '', ...args.map(String)];
+    const given = [shas[name], String(this.#keys.length), ...this.#keys, nowUs ? String(nowUs()) : ''];
+    for (const arg of args) given.push(String(arg));
     return this.command(operation, async (client) => {
       try {
-        return await sendScript(client, 'evalsha', [shas[name], ...given]);
+        return await sendScript(client, 'evalsha', given);
       } catch (error) {
         if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
-        return await sendScript(client, 'eval', [scripts[name], ...given]);
+        return await sendScript(client, 'eval', [scripts[name], ...given.slice(1)]);
       }
     });
   }
