@@ -17,6 +17,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { benchTable, withTable } from './bench-table.mjs';
 import { embedLua } from './embed.mjs';
+import { benchPrograms, setupDebian } from './setup-debian.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const compiled = join(root, '.cache', 'bench');
@@ -149,8 +150,10 @@ if (first === '-h' || options.includes('--help')) {
 } else if (options.includes('--table')) {
   writeTable();
 } else if (isOfAll) {
+  await setupDebian(console.log, benchPrograms);
   await runAll(options);
 } else {
-  build(first === 'console');
+  await setupDebian(console.log, benchPrograms);
+  build(first === 'console' || first === 'load');
   process.exitCode = runArea(first, options);
 }

@@ -1,5 +1,5 @@
-// Installs programs that the tests need and npm does not have, only on Debian and as root. Elsewhere it prints which tests will
-// be skipped, and those tests name the reason.
+// Installs programs that tests and benchmarks need and npm does not have, only on Debian and as root. Elsewhere it prints what
+// will be missing: tests are skipped and name the reason, a benchmark names its other client.
 import { spawn } from 'node:child_process';
 import {
   accessSync,
@@ -18,10 +18,12 @@ import { fileURLToPath } from 'node:url';
 
 /**
  * `commands`: one of them on PATH or in `folders` is enough. Sentinel needs no package: it is `redis-server --sentinel`.
- * @typedef {{ name: string, commands: string[], folders?: () => string[], service?: string, neededFor: string }} Program
+ * `otherwise`: what happens to what it is needed for if it is missing; default: it is skipped.
+ * @typedef {{ name: string, commands: string[], folders?: () => string[], service?: string, neededFor: string,
+ *   otherwise?: string }} Program
  */
 /** @type {Program[]} */
-const programs = [
+const testPrograms = [
   {
     name: 'redis-server',
     commands: ['redis-server', 'valkey-server'],
@@ -78,6 +80,16 @@ const programs = [
   { name: 'fish', commands: ['fish'], neededFor: 'tests of the completion in fish' },
 ];
 
+/** @type {Program[]} */
+export const benchPrograms = [
+  {
+    name: 'wrk',
+    commands: ['wrk'],
+    neededFor: 'the load of the HTTP benchmark',
+    otherwise: 'will be sent by its own process, which takes CPU from the router',
+  },
+];
+
 /** Debian has a folder per version, not on PATH. */
 function postgresFolders() {
   const versions = '/usr/lib/postgresql';
@@ -95,9 +107,10 @@ function pythonFolders() {
 /**
  * Never rejects: `missing` has the programs that could not be installed, with the reason.
  * @param {(line: string) => void} [log]
+ * @param {Program[]} [programs]
  * @returns {Promise<SetupResult>}
  */
-export async function setupDebian(log = console.log) {
+export async function setupDebian(log = console.log, programs = testPrograms) {
   const absent = programs.filter((program) => !isThere(program));
   const refusal = absent.length === 0 ? undefined : whyNot();
   /** @type {SetupResult} */
@@ -122,8 +135,8 @@ export async function setupDebian(log = console.log) {
     }
   }
   for (const { name, reason } of result.missing) {
-    const neededFor = programs.find((program) => program.name === name)?.neededFor;
-    log(`Without ${name}, ${neededFor} will be skipped: ${reason}.`);
+    const program = programs.find((one) => one.name === name);
+    log(`Without ${name}, ${program?.neededFor} ${program?.otherwise ?? 'will be skipped'}: ${reason}.`);
   }
   return result;
 }

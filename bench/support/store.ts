@@ -2,9 +2,11 @@
 import { Redis } from 'ioredis';
 import { StoreConnection } from '../../src/calls/store/connection.js';
 import { PoolStore, type SweepPhase } from '../../src/calls/store/pool-store.js';
-import { CallStore } from '../../src/calls/store/store.js';
+import type { CallInfo } from '../../src/calls/store/replies.js';
+import { CallStore, type Page } from '../../src/calls/store/store.js';
 import { systemClock } from '../../src/clock.js';
 import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/config/tiers.js';
+import { AppError } from '../../src/errors.js';
 import { forEach } from './measure.js';
 
 export const gold: PoolId = 'pool:gold';
@@ -135,6 +137,23 @@ export class BenchStore {
       } while (cursor !== '0');
     }
     return total;
+  }
+
+  /** Ends all calls of the pool. */
+  async releaseAll(): Promise<void> {
+    const sids = new Set<string>();
+    let cursor: string | undefined = '0';
+    while (cursor !== undefined) {
+      const page: Page<CallInfo> = await this.calls.calls(gold, cursor, 1000);
+      for (const { callSid } of page.items) sids.add(callSid);
+      cursor = page.cursor;
+    }
+    // wrk disconnects during its last requests; the router releases those pods.
+    await forEach(sids, 64, (sid) =>
+      this.calls.release(sid).catch((error: unknown) => {
+        if (!(error instanceof AppError) || error.code !== 'call_not_found') throw error;
+      }),
+    );
   }
 
   close(): void {

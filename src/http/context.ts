@@ -99,7 +99,5 @@ declare module 'fastify' {
     about: Record<string, unknown>;
     /** For events and the action log: which key or session, and its address. */
     actor: string;
-    /** Counted and logged already: once per request, also if the caller disconnects. */
-    isRecorded: boolean;
   }
 }

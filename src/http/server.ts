@@ -107,21 +107,16 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
   app.decorate('probes', new Probes(context));
   app.decorateRequest('about');
   app.decorateRequest('actor', '');
-  app.decorateRequest('isRecorded', false);
   app.setErrorHandler((error, request, reply) => answerError(context, error, request, reply));
 
-  const record = (request: FastifyRequest, reply: FastifyReply, isDisconnected: boolean) => {
-    if (request.isRecorded) return;
-    request.isRecorded = true;
-    recordAnswer(metrics, requestLog, request, reply, isDisconnected);
-    logAction(request, reply, isDisconnected);
-  };
   app.addHook('onRequest', (request, reply, done) => {
     request.about = {};
     reply.header('x-request-id', request.id);
-    // For a caller that disconnects before the response Fastify does not call onResponse.
+    // Not onResponse: Fastify does not call it for a caller that disconnects before the response.
     reply.raw.once('close', () => {
-      if (!reply.raw.writableFinished) record(request, reply, !reply.raw.headersSent);
+      const isDisconnected = !reply.raw.headersSent;
+      recordAnswer(metrics, requestLog, request, reply, isDisconnected);
+      logAction(request, reply, isDisconnected);
     });
     done();
   });
@@ -153,10 +148,6 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     if (stopping.aborted || connections.isOver(reply.raw as GatedResponse))
       reply.header('connection', 'close');
     done(null, payload);
-  });
-  app.addHook('onResponse', (request, reply, done) => {
-    record(request, reply, false);
-    done();
   });
   // Only into routes with an action: calls do not pay for it. As the last hook, so that nothing waits after it.
   app.addHook('onRoute', (route) => {

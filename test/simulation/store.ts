@@ -271,6 +271,10 @@ class SimulatedClient extends EventEmitter {
     if (wasReady) this.status = 'reconnecting';
   }
 
+  sendCommand({ name, args }: { name: string; args: string[] }): Promise<unknown> {
+    return this.send([name, ...args]);
+  }
+
   send(args: readonly (string | number)[]): Promise<unknown> {
     const { link } = this;
     const { clock, time } = { clock: link.process.clock, time: link.process.time };

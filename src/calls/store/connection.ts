@@ -7,7 +7,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Socket } from 'node:net';
-import { Cluster } from 'ioredis';
+import { Cluster, Command } from 'ioredis';
 import { atEndOfTurn, type Clock } from '../../clock.js';
 import { AppError } from '../../errors.js';
 import { type Client, createClient } from './client.js';
@@ -140,14 +140,14 @@ export class StoreConnection {
   /** Runs one script; `args` start at ARGV[2]. Rejects only with an AppError. */
   run(name: ScriptName, args: readonly (string | number)[], operation: string = name): Promise<Reply> {
     const { nowUs } = this.#options;
-    const now = nowUs ? String(nowUs()) : '';
-    const keys = this.#keys;
+    const given = [shas[name], String(this.#keys.length), ...this.#keys, nowUs ? String(nowUs()) : ''];
+    for (const arg of args) given.push(String(arg));
     return this.command(operation, async (client) => {
       try {
-        return (await client.evalsha(shas[name], keys.length, ...keys, now, ...args)) as Reply;
+        return await sendScript(client, 'evalsha', given);
       } catch (error) {
         if (!(error instanceof Error) || !error.message.startsWith('NOSCRIPT')) throw error;
-        return (await client.eval(scripts[name], keys.length, ...keys, now, ...args)) as Reply;
+        return await sendScript(client, 'eval', [scripts[name], ...given.slice(1)]);
       }
     });
   }
@@ -334,6 +334,13 @@ export async function unlessWrongType<T>(reply: Promise<T>, nothing: T): Promise
     if (!(error instanceof Error) || !error.message.startsWith('WRONGTYPE')) throw error;
     return nothing;
   }
+}
+
+/** The same as `client.evalsha(...args)`, which takes 5 us to check and convert 15 arguments that are strings already. */
+function sendScript(client: Client, name: 'evalsha' | 'eval', args: string[]): Promise<Reply> {
+  const command = new Command(name, [], { replyEncoding: 'utf8' });
+  command.args = args;
+  return client.sendCommand(command) as Promise<Reply>;
 }
 
 function isFull(error: unknown): boolean {

@@ -1,7 +1,7 @@
 /** What an allocate gave, and what `explain` says that it would give. */
 import type { PoolId } from '../../config/tiers.js';
 import type { Reply } from './connection.js';
-import { list, pairs, parseKind, strings } from './replies.js';
+import { lines, list, pairs, parseKind, strings } from './replies.js';
 
 export interface Waiting {
   /** Place among the waiting calls of its queue, from 1. */
@@ -52,11 +52,11 @@ export function parseOutcome(reply: Reply[]): { outcome: AllocateOutcome; nowMs:
     allocatedAt: String(reply[3]),
     leaseExpiresAtMs: Number(reply[4]),
     fence: Number(reply[5]),
-    wasExisting: reply[6] === 1,
+    wasExisting: reply[6] === '1',
     reclaimed: Number(reply[7]),
     waitedMs: reply[9] === '' ? undefined : Number(reply[9]),
   };
-  return { outcome: { allocation }, nowMs: Number(reply[8]) };
+  return { outcome: { allocation }, nowMs: Number(reply[8]) / 1000 };
 }
 
 /** Every pod is in one state. `misplaced`: allocate finds it after the next sweep. `flapping`: set back. */
@@ -115,7 +115,7 @@ export interface Explanation {
 
 export function parseExplanation(reply: Reply[]): Explanation {
   const [result, block, isLimited, max, live, waiting, waitingAll, before, next, ...steps] = reply;
-  const { outcome, nowMs } = parseOutcome(list(result ?? null)) ?? { outcome: {}, nowMs: 0 };
+  const { outcome, nowMs } = parseOutcome(lines(result ?? null)) ?? { outcome: {}, nowMs: 0 };
   return {
     nowMs,
     outcome,

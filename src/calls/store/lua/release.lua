@@ -3,7 +3,8 @@
 --       6 current time in ISO 8601 as the router estimates it ('' = formatted here),
 --       7.. fields of the event: 'reason' and 'connect_failed' if the caller could not connect to the pod, then 'by' and the
 --       operator who ends it; not for every call, because each argument costs time
--- Result: {'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = the pod was blocked} | {'not_found'}
+-- Result: 'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = the pod was blocked, as the lines of one
+--         string (as in allocate.lua) | {'not_found'}
 --         {'stale_fence', the call's fence} | {'claimed'} | {'was_waiting', ms waited}
 -- Guarantee: releases only the named call; a second release changes nothing. A waiting call gets the pod in the same step,
 -- unless Redis is out of memory. Derived keys and fields for operators are written with pcall: a key of a wrong type must not
@@ -46,7 +47,7 @@ redis.pcall('ZREM', Key.pool_calls(index), sid)
 local load = call('ZCARD', calls_key)
 local kind = pool and redis.pcall('HGET', Key.pools, pool)
 if kind and kind.err then kind = nil end
-local released_to, draining, released_at, was_set_back = pool, 0, ARGV[6], 0
+local released_to, draining, released_at, was_set_back = pool, '0', ARGV[6], '0'
 if released_at == '' then
   --#include iso
   released_at = iso(now)
@@ -57,7 +58,7 @@ local failures, is_refused = '0', ARGV[7] == 'reason'
 if pool and (record[4] or is_refused or ARGV[5] ~= '' or age >= 0 and age < 5000 and not record[3]) then
   --#include failures
   failures, was_set_back = count_failure(pod, pool, kind, load, truth[3], is_refused, ARGV[5] ~= '' or record[4])
-  if was_set_back == 1 then truth[3] = 'flapping' end
+  if was_set_back == '1' then truth[3] = 'flapping' end
 elseif truth[3] == 'flapping' then
   --#include base
   call('DEL', Key.pod_suspended(pod))
@@ -82,7 +83,7 @@ else
   local block = block_of(truth[2], truth[3])
   call('DEL', record_key)
   kind = parse_kind(kind)
-  if block == 'draining' or block == 'terminating' then draining = 1 end
+  if block == 'draining' or block == 'terminating' then draining = '1' end
   if block or not kind then released_to = '' end
   note('call_released', 'call', sid, 'pod', pod, 'pool', released_to, unpack(ARGV, 7)) -- before a call is handed over
   if pool then load = select(2, place(pod, pool, kind, load, block, hands_over)) end
@@ -96,4 +97,4 @@ else
     serve_queue(merchant)
   end
 end
-return { 'ok', pod, released_to, draining, load, pool or '', was_set_back }
+return table.concat({ 'ok', pod, released_to or '', draining, load, pool or '', was_set_back }, '\n')

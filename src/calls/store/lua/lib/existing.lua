@@ -13,5 +13,6 @@ local function renew_existing(sid, pod, hold, held, lease, info_ttl)
   end
   call('SET', Key.lease(pod), sid, 'PX', digits(deadline - now))
   local record = call('HMGET', key, 'source_pool', 'allocated_at', 'fence', 'waited_ms')
-  return { 'ok', pod, record[1], record[2], deadline, record[3], hold and 0 or 1, 0, now, record[4] or '' }
+  return table.concat({ 'ok', pod, record[1] or '', record[2] or '', digits(deadline), record[3] or '', hold and '0' or '1', '0',
+    us, record[4] or '' }, '\n')
 end

@@ -1,18 +1,19 @@
 -- Counts a failed call and sets the pod back if it must be. `is_unclaimed`: the caller left before the answer, which says
--- nothing about the pod. Returns the failed calls in a row, and 1 if the pod is set back now. Runs for every short call, so
+-- nothing about the pod. Returns the failed calls in a row, and '1' if the pod is set back now. Runs for every short call, so
 -- the functions of the flap guard are defined only when it checks: they took a fifth of the time of a release.
 local function count_failure(pod, pool, value, load, suspended, is_refused, is_unclaimed)
   local known = redis.pcall('HMGET', Key.pod(pod), 'failures', 'set_backs')
   local before = tonumber(known[2] or '') or 0
-  if is_unclaimed then return known[1] or '', 0 end
+  if is_unclaimed then return known[1] or '', '0' end
   local failures = (tonumber(known[1] or '') or 0) + 1
   if failures == 1 and before > 0 then
     before = 0
     call('HDEL', Key.pod(pod), 'set_backs')
   end
   local checks = failures >= 3 and not suspended and (is_refused or before > 0 or failures == 3 or failures % 10 == 0)
-  if not checks then return failures, 0 end
+  local text = string.format('%d', failures)
+  if not checks then return text, '0' end
   --#include flapping
   local is_set_back = (is_refused or differs(pod, pool)) and set_back(pod, pool, value, load, failures, before)
-  return failures, is_set_back and 1 or 0
+  return text, is_set_back and '1' or '0'
 end
