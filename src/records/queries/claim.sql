@@ -35,5 +35,5 @@ SELECT CASE WHEN (marked.{status} = {processing}) IS TRUE THEN fresh.token ELSE
   marked.{id}::text COLLATE "default" IN (SELECT record_id FROM again WHERE resets > 0) AS "smart_router.is_back",
   marked.{id}::text COLLATE "default" IN (SELECT record_id FROM again WHERE begun IS NOT NULL) AS "smart_router.is_suspect",
   marked.*
-FROM fresh, numbered LEFT JOIN marked ON marked.{id} = numbered.id
+FROM fresh, numbered FULL JOIN marked ON marked.{id} = numbered.id
 ORDER BY numbered.place

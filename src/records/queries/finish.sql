@@ -17,4 +17,5 @@ WITH bound AS MATERIALIZED (
   WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM held)) AND (t.{status} = {processing}) IS TRUE
   RETURNING t.{id}::text COLLATE "default" AS record_id, (t.{status} = {queued} OR t.{status} = {processing}) AS is_kept
 )
-SELECT held.record_id, written.is_kept FROM held LEFT JOIN written USING (record_id)
+-- FULL, although every written record was held: the other joins become nested loops, 75 ms of them for 500 records.
+SELECT record_id, written.is_kept FROM held FULL JOIN written USING (record_id)

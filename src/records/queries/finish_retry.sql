@@ -22,16 +22,16 @@ WITH bound AS MATERIALIZED (
   SET {status} = CASE WHEN t.{id}::text COLLATE "default" IN (SELECT record_id FROM failing) THEN {queued}
     WHEN $4::jsonb ? t.{id}::text COLLATE "default" THEN {failed} ELSE {completed} END{set_error_finish}, {touched} = {now}
   WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM held)) AND (t.{status} = {processing}) IS TRUE
-  RETURNING t.{id}::text COLLATE "default" AS record_id, t.{status} = {processing} OR (t.{status} = {queued}
-    AND t.{id}::text COLLATE "default" NOT IN (SELECT record_id FROM failing)) AS is_kept
+  RETURNING t.{id}::text COLLATE "default" AS record_id, t.{id}::text COLLATE "default" IN (SELECT record_id FROM failing) AS is_retried,
+    t.{status} = {processing} OR (t.{status} = {queued}
+      AND t.{id}::text COLLATE "default" NOT IN (SELECT record_id FROM failing)) AS is_kept
 ), queued_again AS (
   UPDATE smart_router.claims AS c SET token = NULL, worker = NULL, claimed_at = NULL, limit_key = NULL, retried = c.token,
     attempts = coalesce(c.attempts, 0) + 1, not_before = now() + {retry_delay}
-  WHERE c.workflow = $1 AND c.record_id = ANY(ARRAY(
-    SELECT record_id FROM written WHERE NOT is_kept AND record_id IN (SELECT record_id FROM failing)))
+  WHERE c.workflow = $1 AND c.record_id = ANY(ARRAY(SELECT record_id FROM written WHERE is_retried AND NOT is_kept))
 ), dropped AS (
   DELETE FROM smart_router.claims AS c
   WHERE c.workflow = $1 AND c.record_id = ANY(ARRAY(
     SELECT record_id FROM failing WHERE record_id NOT IN (SELECT record_id FROM written WHERE NOT is_kept)))
 )
-SELECT held.record_id, written.is_kept, held.is_retried FROM held LEFT JOIN written USING (record_id)
+SELECT record_id, written.is_kept, held.is_retried FROM held FULL JOIN written USING (record_id)
