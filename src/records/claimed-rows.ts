@@ -10,7 +10,7 @@ import type { Row } from './workflow.js';
 export const maxClaimSize = 16 * 1024 * 1024;
 
 /** Our own columns in a claimed row: its first ones. */
-const ownColumns = ['token', 'id', 'is_back', 'is_suspect'].map((name) => `smart_router.${name}`);
+const ownColumns = ['token', 'is_back', 'is_suspect', 'id'].map((name) => `smart_router.${name}`);
 
 export class ClaimedRows {
   /** One per row. Empty with a driver that has its own parsers (pg-native). */

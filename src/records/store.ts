@@ -85,16 +85,14 @@ export class RecordStore {
     const errors = outcomes.flatMap(({ id, error }) =>
       error === null ? [] : [[id, truncate(error, maxErrorLength)]],
     );
-    const rows = await this.#run<{ record_id: string; is_kept: boolean | null; is_retried?: boolean }>(
+    const [lists] = await this.#run<Record<keyof Finished, string | null>>(
       onlyUnlocked ? `${query}Unlocked` : query,
       [workflowId, ...idsAndTokens(outcomes), JSON.stringify(Object.fromEntries(errors))],
     );
-    const idsOf = (isKept: boolean | null) =>
-      rows.filter(({ is_kept }) => is_kept === isKept).map(({ record_id }) => record_id);
-    const retried = rows.filter(({ is_kept, is_retried }) => is_retried && is_kept === false);
+    const ids = (name: keyof Finished): string[] => JSON.parse(lists?.[name] ?? '[]');
     return {
-      ...{ written: new Set(idsOf(false)), restored: idsOf(true), unchanged: idsOf(null) },
-      retried: new Set(retried.map(({ record_id }) => record_id)),
+      ...{ written: new Set(ids('written')), restored: ids('restored'), unchanged: ids('unchanged') },
+      retried: new Set(ids('retried')),
     };
   }
 

@@ -269,6 +269,8 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
   const idName = quoteName([id.name]);
   const processing = value(workflow.status.processing);
   const touchedAt = isZoned ? `t.${touchedName}` : `(t.${touchedName} AT TIME ZONE ${zone})`;
+  // Known when the statement is planned: a batch without errors then costs no lookup per record.
+  const hasErrors = "$4::jsonb <> '{}'";
   const places: Record<string, string> = {
     table,
     id: idName,
@@ -284,7 +286,14 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
     now: isZoned ? 'now()' : `(now() AT TIME ZONE ${zone})`,
     // With its table: a column `id` that is not the id column would otherwise be ambiguous.
     order: workflow.order.map(({ column, rest }) => `t.${quoteName([column])}${rest}`).join(', '),
-    set_error_finish: setError(`coalesce($4::jsonb ->> t.${idName}::text, ${noError})`),
+    set_error_finish: setError(
+      `coalesce(CASE WHEN ${hasErrors} THEN $4::jsonb ->> t.${idName}::text END, ${noError})`,
+    ),
+    has_errors: hasErrors,
+    is_bounded: "(SELECT set_config('lock_timeout', '2000', true)) IS NOT NULL",
+    finished: `SELECT json_agg(record_id) FILTER (WHERE NOT is_kept)::text AS written,
+  json_agg(record_id) FILTER (WHERE is_kept)::text AS restored,
+  json_agg(record_id) FILTER (WHERE is_kept IS NULL)::text AS unchanged`,
     set_error_queued: setError('$2::text'),
     error_text: error ? `left(t.${quoteName([error.name])}::text, 1000)` : 'NULL::text',
     is_failed: isFailed,

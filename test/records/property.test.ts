@@ -164,16 +164,12 @@ const broken: [name: string, steps: Step[], ...Edit[]][] = [
   [
     'a finish that keeps the claim',
     [claim(), answer('finish')],
-    [
-      'finish',
-      'DELETE FROM smart_router.claims AS c\n  USING bound',
-      'UPDATE smart_router.claims AS c SET trace = NULL FROM bound',
-    ],
+    ['finish', 'DELETE FROM smart_router.claims AS c', 'UPDATE smart_router.claims AS c SET trace = NULL'],
   ],
   [
     'a claim that stores no claim',
     [claim()],
-    ['claim', 'FROM marked, fresh\n  WHERE marked', 'FROM marked, fresh\n  WHERE false AND marked'],
+    ['claim', 'FROM marked, fresh\n  WHERE', 'FROM marked, fresh\n  WHERE false AND'],
   ],
   [
     'a claim that keeps the previous token',

@@ -24,7 +24,9 @@
   SELECT id FROM (
     SELECT locked.id, row_number() OVER (PARTITION BY ranked.hash IS NULL ORDER BY ranked.rank, ranked.place) AS turn,
       ranked.hash IS NOT NULL AS has_key
-    FROM locked JOIN ranked ON ranked.id = locked.id AND ranked.hash IS NOT DISTINCT FROM locked.hash
+    -- FULL and CASE: no nested loop, as in finish.sql.
+    FROM ranked FULL JOIN locked ON locked.id = ranked.id
+    WHERE CASE WHEN locked.id IS NULL THEN false ELSE ranked.hash IS NOT DISTINCT FROM locked.hash END
   ) AS both_kinds
   ORDER BY turn, has_key = $7::boolean
   LIMIT $2
