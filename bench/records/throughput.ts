@@ -75,10 +75,11 @@ function figuresOf(all: readonly Contender[], runs: Runs, processes: number): Fi
       return {
         id: `throughput.${processes}.${name}`,
         label: `${processes} process(es): ours against ${label}`,
-        value: median(ratios),
+        // The target must be met in every round.
+        value: Math.min(...ratios),
         unit: 'times',
-        target: { atLeast: name !== 'graphile' ? 1 : processes === 1 ? 1.2 : 1.3 },
-        note: `${number(median(ours))}/s against ${number(median(rates(name)))}/s, rounds ${number(Math.min(...ratios))}..${number(Math.max(...ratios))}`,
+        target: { atLeast: name === 'graphile' && processes === 2 ? 1.3 : 1 },
+        note: `the lowest of ${ratios.length} round(s), median ${number(median(ratios))}; ${number(median(ours))}/s against ${number(median(rates(name)))}/s`,
       };
     }),
     {
