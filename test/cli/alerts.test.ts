@@ -2,18 +2,18 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RunningRouter } from '../../src/main/router.js';
 import { until } from '../support/until.js';
-import { allocateOn, documentOf, runner, startScripted, startTestRouter, useBinary } from './support.js';
+import { allocateOn, documentOf, runner, startScripted, startTestRouter, useStore } from './support.js';
 
 let router: RunningRouter;
-const binary = useBinary();
-const run = runner(binary, () => router.url);
+const store = useStore();
+const run = runner(() => router.url);
 
 /** The router looks every 10 s. */
 const noticedMs = 40_000;
 
 describe('alerts', { timeout: 2 * noticedMs }, () => {
   beforeAll(async () => {
-    router = await startTestRouter();
+    router = await startTestRouter(await store.emptied());
   });
   afterAll(() => router.stop());
 

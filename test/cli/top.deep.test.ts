@@ -6,21 +6,23 @@ import { describeTerminal, startOnTerminal } from './pty.js';
 import {
   allocateOn,
   documentOf,
-  runner,
+  processRunner,
   start,
   startScripted,
   startTestRouter,
   useBinary,
+  useStore,
 } from './support.js';
 
 const binary = useBinary();
+const store = useStore();
 let router: RunningRouter;
 beforeEach(async () => {
-  router = await startTestRouter();
+  router = await startTestRouter(await store.emptied());
 });
 afterEach(() => router.stop());
 
-const run = runner(binary, () => router.url);
+const run = processRunner(binary, () => router.url);
 const allocate = (sid: string) => allocateOn(router, sid);
 const env = () => ({ SMART_ROUTER_URL: router.url });
 const portOf = ({ url }: RunningRouter) => Number(new URL(url).port);

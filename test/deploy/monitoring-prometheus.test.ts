@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/embedded/postgres.js';
-import { type Engine, embeddedValkey, findOnPath, setupReason } from '../support/engines.js';
+import { type Engine, findOnPath, setupReason, startPreferred } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 import { root } from './manifests.js';
@@ -51,7 +51,7 @@ suite(`a Prometheus with the shipped rules${reason}`, () => {
     (await ask('alerts')).alerts.filter(({ state }: Alert) => state === 'firing');
 
   beforeAll(async () => {
-    engine = await embeddedValkey();
+    engine = await startPreferred();
     router = await startTestRouter(engine.url);
     port = await freePort();
     const targets = [{ targets: [new URL(router.url).host] }];

@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import type { Pool } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { LoopState } from '../../src/loop.js';
-import { type Engine, embeddedValkey, findOnPath } from '../support/engines.js';
+import { type Engine, findOnPath, startPreferred } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobOf, jobsTable, limitedSource, recordsModule } from '../support/records-module.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -12,7 +12,7 @@ import { until } from '../support/until.js';
 let engine: Engine;
 let router: TestRouter;
 beforeAll(async () => {
-  engine = await embeddedValkey();
+  engine = await startPreferred();
 });
 afterAll(() => engine.stop());
 

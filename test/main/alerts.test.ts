@@ -8,7 +8,7 @@ import { describeConfig } from '../../src/config/config.js';
 import { Plane } from '../../src/main/records-plane.js';
 import { migrateRecords } from '../../src/main/workflows.js';
 import { type Received, type Receiver, startReceiver } from '../observe/alerts-receiver.js';
-import { type Engine, embeddedValkey } from '../support/engines.js';
+import { type Engine, startPreferred } from '../support/engines.js';
 import { holdGhosts } from '../support/held-removals.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { jobsTable, recordsModule } from '../support/records-module.js';
@@ -18,7 +18,7 @@ import { until } from '../support/until.js';
 
 let engine: Engine;
 beforeAll(async () => {
-  engine = await embeddedValkey();
+  engine = await startPreferred();
 });
 afterAll(() => engine.stop());
 

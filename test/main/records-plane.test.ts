@@ -10,7 +10,7 @@ import { startRouter } from '../../src/main/router.js';
 import { silentLogger } from '../../src/observe/log.js';
 import { combineObservers } from '../../src/records/observer.js';
 import { routerEnv, type Started, start, useBinary } from '../cli/support.js';
-import { embeddedValkey } from '../support/engines.js';
+import { startPreferred } from '../support/engines.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
@@ -250,7 +250,7 @@ describeOnePostgres('serve with a database', (postgres) => {
 
 describeOnePostgres('the record plane', (postgres) => {
   it('serves operations and runs the weekly report once the database is open', async () => {
-    const engine = await embeddedValkey();
+    const engine = await startPreferred();
     onTestFinished(() => engine.stop());
     const env = {
       ...routerEnv,
