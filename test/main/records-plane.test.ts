@@ -9,18 +9,19 @@ import { RecordsStatusTracker } from '../../src/main/records-status.js';
 import { startRouter } from '../../src/main/router.js';
 import { silentLogger } from '../../src/observe/log.js';
 import { combineObservers } from '../../src/records/observer.js';
-import { routerEnv, type Started, start, useBinary } from '../cli/support.js';
-import { startPreferred } from '../support/engines.js';
+import { routerEnv, type Started, start, useBinary, useStore } from '../cli/support.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
 import { until } from '../support/until.js';
 
 const binary = useBinary();
+const store = useStore();
 
 /** `smart-router serve` with everything it writes; ended with the test. */
 async function serve(env: NodeJS.ProcessEnv): Promise<Started & { url: string; output(): string }> {
-  const started = start(binary, ['serve'], { env: { ...routerEnv, ...env } });
+  const REDIS_URL = await store.emptied();
+  const started = start(binary, ['serve'], { env: { ...routerEnv, REDIS_URL, ...env } });
   onTestFinished(async () => {
     started.child.kill('SIGKILL');
     await started.ended;
@@ -250,11 +251,9 @@ describeOnePostgres('serve with a database', (postgres) => {
 
 describeOnePostgres('the record plane', (postgres) => {
   it('serves operations and runs the weekly report once the database is open', async () => {
-    const engine = await startPreferred();
-    onTestFinished(() => engine.stop());
     const env = {
       ...routerEnv,
-      REDIS_URL: engine.url,
+      REDIS_URL: await store.emptied(),
       DATABASE_URL: postgres.url,
       RECORDS_WORKFLOWS: 'wf6,wf7',
     };
@@ -281,10 +280,11 @@ describeOnePostgres('the record plane', (postgres) => {
 });
 
 describe('a wrong RECORDS_MODULE stops the start', () => {
-  const start = (text: string | undefined) =>
+  const start = async (text: string | undefined) =>
     startRouter(
       loadConfig({
         ...routerEnv,
+        REDIS_URL: await store.emptied(),
         DATABASE_URL: 'postgres://127.0.0.1:1/x',
         RECORDS_MODULE: text === undefined ? 'nowhere.mjs' : recordsModule(text),
       }),
