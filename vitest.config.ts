@@ -13,7 +13,7 @@ export default defineConfig({
     // took 0.6 s of CPU to start and load, and compiled the routers' code anew. Deep files load the machine: one process each.
     isolate: testSet === 'deep' || testSet === 'all',
     // A quick file waits more than it computes. A deep one may keep a core busy with a thousand callers or a browser.
-    maxWorkers: testSet === 'deep' ? availableParallelism() : Math.min(4, availableParallelism() + 2),
+    maxWorkers: testSet === 'deep' ? availableParallelism() : Math.min(5, availableParallelism() + 3),
     // Above the patience of `until`, so that a test that waits says what for.
     testTimeout: 60_000,
     hookTimeout: 90_000,
