@@ -29,7 +29,6 @@ describeOnePostgres('records advise', (postgres) => {
     await until(
       async () => documentOf(await advise(' --json', url)).processing_p99_seconds !== null,
       'a hundred records have been seen',
-      20_000,
     );
     const { code, stdout, stderr } = await advise('', url);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });

@@ -87,15 +87,11 @@ suite(`a Prometheus with the shipped rules${reason}`, () => {
   });
 
   it('evaluates every rule without an error', { timeout: 60_000 }, async () => {
-    const loaded = await until(
-      async () => {
-        const { groups } = await ask('rules');
-        const all: LoadedRule[] = groups.flatMap((group: { rules: LoadedRule[] }) => group.rules);
-        return all.every(({ health }) => health !== 'unknown') && all;
-      },
-      'all rules have been evaluated',
-      30_000,
-    );
+    const loaded = await until(async () => {
+      const { groups } = await ask('rules');
+      const all: LoadedRule[] = groups.flatMap((group: { rules: LoadedRule[] }) => group.rules);
+      return all.every(({ health }) => health !== 'unknown') && all;
+    }, 'all rules have been evaluated');
     expect(loaded.map(({ name }) => name).toSorted()).toEqual(rules.map(({ alert }) => alert).toSorted());
     expect(loaded.filter(({ health }) => health !== 'ok')).toEqual([]);
   });
@@ -113,14 +109,10 @@ suite(`a Prometheus with the shipped rules${reason}`, () => {
     expect(await firing()).toEqual([]);
     for (const call_sid of ['CA1', 'CA2', 'CA3', 'CA4', 'CA5', 'CA6'])
       await router.post('/allocate', { call_sid });
-    const [alert, ...others] = await until(
-      async () => {
-        const now = await firing();
-        return now.length > 0 && now;
-      },
-      'an alert fires',
-      30_000,
-    );
+    const [alert, ...others] = await until(async () => {
+      const now = await firing();
+      return now.length > 0 && now;
+    }, 'an alert fires');
     expect(others).toEqual([]);
     expect(alert?.labels).toEqual({
       alertname: 'SmartRouterNoCapacity',

@@ -279,11 +279,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
       expect(down).not.toMatch(/^smart_router_records_(stuck|oldest_stuck_seconds)\{/m);
       await postgres.start();
       const id = await addJob(pool, 'ok');
-      await until(
-        async () => (await jobOf(pool, id)).status === 'Completed',
-        'records are processed',
-        20_000,
-      );
+      await until(async () => (await jobOf(pool, id)).status === 'Completed', 'records are processed');
       await until(async () => (await state()).database === 'up', 'it is shown as up');
       expect(await state()).toMatchObject({ database: 'up', paused: false });
     });
@@ -295,7 +291,7 @@ describeOnePostgres('records over HTTP', (postgres) => {
       expect((await router.get('/records')).body).toMatchObject({ code: 'database_unavailable' });
       expect((await router.post('/allocate', { call_sid: 'CA1' })).status).toBe(200);
       await postgres.start();
-      await until(async () => (await router.get('/records')).status === 200, 'the database is open', 20_000);
+      await until(async () => (await router.get('/records')).status === 200, 'the database is open');
       const id = await addJob(pool, 'ok');
       await finished(id, 'Completed');
     });

@@ -48,7 +48,6 @@ describeOnePostgres('serve', (postgres) => {
     await until(
       async () => (await statusOf(pool, old)) === 'Completed',
       'the old one is reset and processed',
-      20_000,
     );
     expect(await statusOf(pool, young)).toBe('Processing');
   });
@@ -64,7 +63,7 @@ describeOnePostgres('serve', (postgres) => {
       };
       return records.workflows[0]?.stuck === 1 && records;
     };
-    expect(await until(stuck, 'it is counted', 20_000)).toMatchObject({ cleanup: false });
+    expect(await until(stuck, 'it is counted')).toMatchObject({ cleanup: false });
     expect(await statusOf(pool, old)).toBe('Processing');
   });
 });

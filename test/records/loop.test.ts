@@ -122,7 +122,7 @@ describePostgres('the record loop', (postgres) => {
       }),
     );
     await Promise.all(loops.map((loop) => loop.start()));
-    await until(async () => (await statuses(pool)).Completed === 5000, 'all are done', 20_000);
+    await until(async () => (await statuses(pool)).Completed === 5000, 'all are done');
     expect(seen).toHaveLength(5000);
     expect(new Set(seen).size).toBe(5000);
     expect(Math.max(...batches)).toBeLessThanOrEqual(40);

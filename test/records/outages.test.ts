@@ -302,9 +302,7 @@ describeOnePostgres('without a session', (postgres) => {
     await engine.resume();
   });
 
-  it('outcomes in an unreachable Redis are replayed when it is back', {
-    timeout: 40_000,
-  }, async () => {
+  it('outcomes in an unreachable Redis are replayed when it is back', async () => {
     const { engine, redis } = await valkey();
     const { admin, proxy, told, loop } = await outage({ redis });
     await engine.pause();
