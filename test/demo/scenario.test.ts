@@ -4,7 +4,7 @@ import { isDeep } from '../support/sets.js';
 import { Demo, hasPostgres, isRunning, listenSomewhere, waitMs } from './support.js';
 
 const site = /^[\d:]{8} {2}site +\S+\.example published: a sitemap, \d+ pages$/m;
-/** 13 s of 22 s of CPU. */
+/** What follows the new leader. */
 const secondHalf = [
   /^[\d:]{8} {2}draining +\S+-\d +no new calls; 1 call continues/m,
   /^[\d:]{8} {2}roll +all 20 agents run version 2 after [\d.]+ s; during the roll \d+ calls? served, 0 cut$/m,
