@@ -3,14 +3,23 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RunningRouter } from '../../src/main/router.js';
 import { askOnce } from '../support/router.js';
 import { until } from '../support/until.js';
-import { allocateOn, documentOf, type Started, start, startTestRouter, useBinary } from './support.js';
+import {
+  allocateOn,
+  documentOf,
+  type Started,
+  start,
+  startTestRouter,
+  useBinary,
+  useStore,
+} from './support.js';
 
 const binary = useBinary();
+const store = useStore();
 
 describe('agent', () => {
   let router: RunningRouter;
   beforeAll(async () => {
-    router = await startTestRouter();
+    router = await startTestRouter(await store.emptied());
   });
   afterAll(() => router.stop());
 

@@ -1,15 +1,18 @@
 /** The audit from the command line: what it shows, and what its exit code says. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { RunningRouter } from '../../src/main/router.js';
-import { documentOf, runner, startTestRouter, useBinary } from './support.js';
+import { documentOf, runner, startTestRouter, useStore } from './support.js';
 
-const binary = useBinary();
+const store = useStore();
 let router: RunningRouter;
-const run = runner(binary, () => router.url);
+const run = runner(() => router.url);
 
 beforeEach(async () => {
   // No sweep repairs the damage of a test.
-  router = await startTestRouter({ RECONCILE_INTERVAL: '1h', CLEANUP_INTERVAL: '20m' });
+  router = await startTestRouter(await store.emptied(), {
+    RECONCILE_INTERVAL: '1h',
+    CLEANUP_INTERVAL: '20m',
+  });
 });
 afterEach(() => router.stop());
 

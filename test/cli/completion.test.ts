@@ -108,7 +108,7 @@ inShell('zsh', 'completion in zsh', () => {
     const [setupFile, found] = [join(folder, 'setup.zsh'), join(folder, 'found')];
     writeFileSync(setupFile, setup);
     const typed = given.map((line) => `smart-router ${line}`);
-    execFileSync('zsh', ['-f', asker, setupFile, found, ...typed], { cwd: folder, timeout: 25_000 });
+    execFileSync('zsh', ['-f', asker, setupFile, found, ...typed], { cwd: folder, timeout: 50_000 });
     return readFileSync(found, 'utf8')
       .split(/(?<=^line: .*\n)/m)
       .map((answer) => answer.split('\n').filter((line) => line !== ''))

@@ -4,9 +4,9 @@ import type { AddressInfo } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ownAddress } from '../../src/cli/doctor/router.js';
 import { systemClock } from '../../src/clock.js';
-import { runner, useBinary } from './support.js';
+import { runner } from './support.js';
 
-const run = runner(useBinary(), () => '');
+const run = runner(() => '');
 
 const address = (env: NodeJS.ProcessEnv) => ownAddress(env, systemClock);
 

@@ -19,18 +19,20 @@ import {
   startScripted,
   startTestRouter,
   useBinary,
+  useStore,
 } from './support.js';
 
 const binary = useBinary();
+const store = useStore();
 
 describe('events', () => {
   let router: RunningRouter;
   beforeEach(async () => {
-    router = await startTestRouter();
+    router = await startTestRouter(await store.emptied());
   });
   afterEach(() => router.stop());
 
-  const run = runner(binary, () => router.url);
+  const run = runner(() => router.url);
   const allocate = (sid: string) => allocateOn(router, sid);
   const release = (sid: string) => router.context.router.release(sid);
   const eventsOf = (document: Record<string, unknown>) => document.events as RouterEvent[];
@@ -149,7 +151,7 @@ describe('a router that searches its events', () => {
       return { json: { events, before: from > count ? events.at(-1)?.id : null, kept_since: null } };
     });
     onTestFinished(() => router.stop());
-    const run = runner(binary, () => router.url);
+    const run = runner(() => router.url);
     const all = documentOf(await run('events --since 0 --type call_allocated --json'))
       .events as RouterEvent[];
     expect(all.map(({ id }) => id)).toEqual(Array.from({ length: 1200 }, (_, i) => `${i + 1}-0`));

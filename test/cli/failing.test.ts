@@ -1,7 +1,7 @@
 import { createServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { type EmbeddedValkey, startEmbeddedValkey } from '../../src/embedded/valkey.js';
 import type { RunningRouter } from '../../src/main/router.js';
+import { startPreferred } from '../support/engines.js';
 import {
   documentOf,
   type Handler,
@@ -10,10 +10,12 @@ import {
   startScripted,
   startTestRouter,
   useBinary,
+  useStore,
 } from './support.js';
 
 const binary = useBinary();
-const nowhere = runner(binary, () => 'http://127.0.0.1:1');
+const store = useStore();
+const nowhere = runner(() => 'http://127.0.0.1:1');
 const stops: (() => Promise<void>)[] = [];
 afterEach(async () => {
   for (const stop of stops.splice(0).reverse()) await stop();
@@ -22,7 +24,7 @@ afterEach(async () => {
 async function scripted(handler: Handler): Promise<ReturnType<typeof runner>> {
   const server = await startScripted(handler);
   stops.push(server.stop);
-  return runner(binary, () => server.url);
+  return runner(() => server.url);
 }
 
 const looksLikeAStack = /^\s+at .*[:(]\d+/m;
@@ -205,9 +207,9 @@ describe('lists and waits that take several requests', () => {
 describe('keys', () => {
   const keys = { SMART_ROUTER_API_KEY: 'api-key-0123456789', SMART_ROUTER_ADMIN_KEY: 'admin-key-0123456789' };
   let router: RunningRouter;
-  const run = runner(binary, () => router.url);
+  const run = runner(() => router.url);
   beforeAll(async () => {
-    router = await startTestRouter(keys);
+    router = await startTestRouter(await store.emptied(), keys);
   });
   afterAll(() => router.stop());
 
@@ -239,13 +241,11 @@ describe('keys', () => {
 });
 
 describe('an unreachable store', () => {
-  let engine: EmbeddedValkey;
   let router: RunningRouter;
-  const run = runner(binary, () => router.url);
+  const run = runner(() => router.url);
   beforeAll(async () => {
-    engine = await startEmbeddedValkey();
-    router = await startTestRouter({
-      REDIS_URL: engine.url,
+    const engine = await startPreferred();
+    router = await startTestRouter(engine.url, {
       REDIS_COMMAND_TIMEOUT: '200ms',
       SHUTDOWN_TIMEOUT: '1s',
     });

@@ -4,10 +4,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type EmbeddedValkey, startEmbeddedValkey } from '../../src/embedded/valkey.js';
 import type { RunningRouter } from '../../src/main/router.js';
 import { redisAt } from './redis.js';
-import { documentOf, routerEnv, runner, start, startTestRouter, useBinary } from './support.js';
+import { documentOf, processRunner, routerEnv, start, startTestRouter, useBinary } from './support.js';
 
 const binary = useBinary();
-const run = runner(binary, () => 'http://127.0.0.1:1');
+const run = processRunner(binary, () => 'http://127.0.0.1:1');
 
 const pods = { POD_SOURCE: 'static', STATIC_PODS: 'agent-0' };
 
@@ -95,7 +95,7 @@ describe('doctor', () => {
   const keys = { SMART_ROUTER_API_KEY: 'api-key-0123456789', SMART_ROUTER_ADMIN_KEY: 'admin-key-0123456789' };
   beforeAll(async () => {
     engine = await startEmbeddedValkey();
-    router = await startTestRouter({ REDIS_URL: engine.url, ...keys });
+    router = await startTestRouter(engine.url, keys);
   });
   afterAll(async () => {
     await router.stop();
@@ -328,7 +328,7 @@ describe('doctor', () => {
 
   it('does not blame the keys while the store of the router is down', async () => {
     const other = await startEmbeddedValkey();
-    const lone = await startTestRouter({ REDIS_URL: other.url, ...keys });
+    const lone = await startTestRouter(other.url, keys);
     try {
       await other.stop();
       const { of } = await examine({ REDIS_URL: other.url, ...keys }, `--url ${lone.url}`);

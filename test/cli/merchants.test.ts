@@ -3,12 +3,11 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type EmbeddedValkey, startEmbeddedValkey } from '../../src/embedded/valkey.js';
 import type { RunningRouter } from '../../src/main/router.js';
+import { type Engine, startPreferred } from '../support/engines.js';
 import { redisAt } from './redis.js';
-import { documentOf, runner, startScripted, startTestRouter, useBinary } from './support.js';
+import { documentOf, runner, startScripted, startTestRouter } from './support.js';
 
-const binary = useBinary();
 const backup = {
   merchants: {
     acme: { tier: 'standard', pool: 'vip' },
@@ -18,13 +17,13 @@ const backup = {
 };
 
 describe('merchants export and import', () => {
-  let engine: EmbeddedValkey;
+  let engine: Engine;
   let router: RunningRouter;
   let folder: string;
-  const run = runner(binary, () => router.url);
+  const run = runner(() => router.url);
   beforeAll(async () => {
-    engine = await startEmbeddedValkey();
-    router = await startTestRouter({ REDIS_URL: engine.url });
+    engine = await startPreferred();
+    router = await startTestRouter(engine.url);
   });
   afterAll(async () => {
     await router.stop();
@@ -125,10 +124,9 @@ describe('merchants export and import', () => {
           };
     });
     try {
-      const { code, stdout, stderr } = await runner(
-        binary,
-        () => server.url,
-      )(`merchants import ${write(backup)} --apply`);
+      const { code, stdout, stderr } = await runner(() => server.url)(
+        `merchants import ${write(backup)} --apply`,
+      );
       expect(code).toBe(6);
       expect(stderr).toMatch(/1 of 3 merchants written; beta failed: .* Run it again\./);
       expect(stdout).not.toContain('Done');

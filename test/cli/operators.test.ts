@@ -3,14 +3,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { RunningRouter } from '../../src/main/router.js';
-import { documentOf, runner, start, startScripted, startTestRouter, useBinary } from './support.js';
+import { documentOf, runner, start, startScripted, startTestRouter, useBinary, useStore } from './support.js';
 
 const binary = useBinary();
+const store = useStore();
 let router: RunningRouter;
-const run = runner(binary, () => router.url);
+const run = runner(() => router.url);
 
 beforeEach(async () => {
-  router = await startTestRouter();
+  router = await startTestRouter(await store.emptied());
 });
 afterEach(() => router.stop());
 

@@ -4,10 +4,10 @@ import { beforeEach, expect, it } from 'vitest';
 import { describeOnePostgres } from '../support/postgres.js';
 import { jobsTable, recordsModule } from '../support/records-module.js';
 import { until } from '../support/until.js';
-import { documentOf, runner, startTestRouter, useBinary } from './support.js';
+import { documentOf, runner, startTestRouter, useStore } from './support.js';
 
-const binary = useBinary();
-const bare = runner(binary, () => 'http://127.0.0.1:1');
+const store = useStore();
+const bare = runner(() => 'http://127.0.0.1:1');
 
 describeOnePostgres('records advise', (postgres) => {
   let pool: Pool;
@@ -22,14 +22,13 @@ describeOnePostgres('records advise', (postgres) => {
     bare(`records advise jobs${more}`, { env: { ...env, ...extra } });
 
   it('takes the p99 of a running router, and says which times it would set and why', async () => {
-    const router = await startTestRouter(env);
+    const router = await startTestRouter(await store.emptied(), env);
     postgres.onEnd(() => router.stop());
     await pool.query("INSERT INTO jobs (what) SELECT 'ok' FROM generate_series(1, 150)");
     const url = { SMART_ROUTER_URL: router.url };
     await until(
       async () => documentOf(await advise(' --json', url)).processing_p99_seconds !== null,
       'a hundred records have been seen',
-      20_000,
     );
     const { code, stdout, stderr } = await advise('', url);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });

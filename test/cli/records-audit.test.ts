@@ -4,9 +4,9 @@ import type { Pool } from 'pg';
 import { beforeEach, expect, it } from 'vitest';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobsTable, recordsModule } from '../support/records-module.js';
-import { documentOf, runner, useBinary } from './support.js';
+import { documentOf, runner } from './support.js';
 
-const bare = runner(useBinary(), () => 'http://127.0.0.1:1');
+const bare = runner(() => 'http://127.0.0.1:1');
 const actor = `${userInfo().username}@${hostname()}`;
 
 describeOnePostgres('the audit line of records', (postgres) => {

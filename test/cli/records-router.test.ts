@@ -5,11 +5,11 @@ import type { RunningRouter } from '../../src/main/router.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobsTable, limitedSource, recordsModule } from '../support/records-module.js';
 import { until } from '../support/until.js';
-import { documentOf, runner, startTestRouter, useBinary } from './support.js';
+import { documentOf, runner, startTestRouter, useStore } from './support.js';
 
-const binary = useBinary();
+const store = useStore();
 let router: RunningRouter;
-const run = runner(binary, () => router.url);
+const run = runner(() => router.url);
 
 describeOnePostgres('records of a router', (postgres) => {
   let pool: Pool;
@@ -17,7 +17,10 @@ describeOnePostgres('records of a router', (postgres) => {
   beforeEach(async () => {
     pool = postgres.pool();
     await jobsTable(pool);
-    router = await startTestRouter({ DATABASE_URL: postgres.url, RECORDS_MODULE: recordsModule() });
+    router = await startTestRouter(await store.emptied(), {
+      DATABASE_URL: postgres.url,
+      RECORDS_MODULE: recordsModule(),
+    });
     postgres.onEnd(() => router.stop());
     await until(
       async () => {
@@ -111,7 +114,7 @@ describeOnePostgres('records with a limit and retries', (postgres) => {
 });
 
 describe('records where neither a database nor a router is', () => {
-  const away = runner(binary, () => 'http://127.0.0.1:1');
+  const away = runner(() => 'http://127.0.0.1:1');
 
   it('names both, and exits 2; a router that was named is missing with 6', async () => {
     const { code, stderr } = await away('records stuck');

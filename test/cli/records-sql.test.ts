@@ -10,10 +10,9 @@ import { migrations } from '../../src/workflows/migrations.generated.js';
 import { temporaryFolder } from '../records/fixture.js';
 import { findOnPath } from '../support/engines.js';
 import { describePostgres } from '../support/postgres.js';
-import { documentOf, runner, useBinary } from './support.js';
+import { documentOf, runner } from './support.js';
 
-const binary = useBinary();
-const run = runner(binary, () => 'http://127.0.0.1:1');
+const run = runner(() => 'http://127.0.0.1:1');
 const printed = async (options = '') => {
   const { code, stdout, stderr } = await run(`records sql${options}`);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });

@@ -7,10 +7,10 @@ import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { describeOnePostgres } from '../support/postgres.js';
 import { pgBouncer, pgBouncerAvailable } from '../support/postgres-bouncer.js';
 import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
-import { documentOf, runner, useBinary } from './support.js';
+import { documentOf, processRunner, useBinary } from './support.js';
 
 const binary = useBinary();
-const bare = runner(binary, () => 'http://127.0.0.1:1');
+const bare = processRunner(binary, () => 'http://127.0.0.1:1');
 
 describeOnePostgres('records', (postgres) => {
   let pool: Pool;

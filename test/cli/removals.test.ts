@@ -3,14 +3,14 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { RunningRouter } from '../../src/main/router.js';
 import { assignmentOf } from '../../src/pool/registration.js';
 import { until } from '../support/until.js';
-import { documentOf, runner, startTestRouter, useBinary } from './support.js';
+import { documentOf, runner, startTestRouter, useStore } from './support.js';
 
-const binary = useBinary();
+const store = useStore();
 let router: RunningRouter;
-const run = runner(binary, () => router.url);
+const run = runner(() => router.url);
 
 beforeEach(async () => {
-  router = await startTestRouter({ RECONCILE_INTERVAL: '1h' });
+  router = await startTestRouter(await store.emptied(), { RECONCILE_INTERVAL: '1h' });
 });
 afterEach(() => router.stop());
 

@@ -5,12 +5,14 @@ import { age, countdown, span } from '../../src/cli/format.js';
 import { run } from '../../src/cli/index.js';
 import type { RunningRouter } from '../../src/main/router.js';
 import { capture } from './capture.js';
-import { startTestRouter } from './support.js';
+import { startTestRouter, useStore } from './support.js';
+
+const store = useStore();
 
 describe('on a terminal', () => {
   let router: RunningRouter;
   beforeEach(async () => {
-    router = await startTestRouter();
+    router = await startTestRouter(await store.emptied());
   });
   afterEach(() => router.stop());
 

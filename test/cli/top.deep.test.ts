@@ -6,21 +6,23 @@ import { describeTerminal, startOnTerminal } from './pty.js';
 import {
   allocateOn,
   documentOf,
-  runner,
+  processRunner,
   start,
   startScripted,
   startTestRouter,
   useBinary,
+  useStore,
 } from './support.js';
 
 const binary = useBinary();
+const store = useStore();
 let router: RunningRouter;
 beforeEach(async () => {
-  router = await startTestRouter();
+  router = await startTestRouter(await store.emptied());
 });
 afterEach(() => router.stop());
 
-const run = runner(binary, () => router.url);
+const run = processRunner(binary, () => router.url);
 const allocate = (sid: string) => allocateOn(router, sid);
 const env = () => ({ SMART_ROUTER_URL: router.url });
 const portOf = ({ url }: RunningRouter) => Number(new URL(url).port);
@@ -102,7 +104,7 @@ describeTerminal('top on a terminal', () => {
         const lines = top.screen();
         return lines.length === rows && lines.every((line) => line.length <= columns);
       };
-      await until(fits, `it fits into ${columns}x${rows}: ${top.screen().join('\n')}`, 20_000);
+      await until(fits, `it fits into ${columns}x${rows}: ${top.screen().join('\n')}`);
     }
     await top.shows('last events');
     top.type('q');
@@ -118,7 +120,7 @@ describeTerminal('top on a terminal', () => {
     await top.shows(/stale since \d\d:\d\d:\d\d \(\d+s\), retrying: cannot reach the router/);
     await allocate('CA-between');
     await proxy.up();
-    await until(() => !top.screen().join('\n').includes('stale'), 'it is no longer stale', 20_000);
+    await until(() => !top.screen().join('\n').includes('stale'), 'it is no longer stale');
     // Also events of the time without a connection.
     await top.shows(/call_allocated +CA-between/);
     top.type('q');

@@ -1,15 +1,15 @@
 /** Calls that wait for a pod, and the settings for them, in the command line. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { RunningRouter } from '../../src/main/router.js';
-import { documentOf, runner, startTestRouter, useBinary } from './support.js';
+import { documentOf, runner, startTestRouter, useStore } from './support.js';
 
-const binary = useBinary();
+const store = useStore();
 let router: RunningRouter;
-const run = runner(binary, () => router.url);
+const run = runner(() => router.url);
 
 beforeEach(async () => {
   const tiers = { tiers: { gold: { target: 1 } }, hold: { max_wait: '40s' } };
-  router = await startTestRouter({
+  router = await startTestRouter(await store.emptied(), {
     STATIC_PODS: 'pod-a=gold,v-1=merchant:v,v-2=merchant:v,v-3=merchant:v',
     TIER_CONFIG: JSON.stringify(tiers),
   });

@@ -78,6 +78,8 @@ describeOneEngine('a client that waits for a pod', (engine) => {
     await until(() => router.context.queue.openRequests === 2, 'both calls poll');
     await client.release('CA1');
     await client.release('CA2');
+    // A poll that asks once more when the pod is free would take it.
+    await until(() => router.context.queue.openRequests === 0, 'both polls have ended');
     await client.release('busy');
     await client.allocate({ callSid: 'CA4', merchantId: 'acme' });
     const refused = client.allocate({ callSid: 'CA5', merchantId: 'acme' });

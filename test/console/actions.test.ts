@@ -4,6 +4,7 @@ import { findings } from '../support/axe.js';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { describeOneEngine } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
+import { until } from '../support/until.js';
 
 describeBrowser('the console in an operator’s hands', (browser) => {
   describeOneEngine('on a router', (engine) => {
@@ -66,6 +67,11 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       await router.post('/drain', { pod_name: 'gold-2' });
       await router.post('/drain', { pod_name: 'basic-1' });
       expect((await router.post('/allocate', { call_sid: 'CA1' })).status).toBe(503);
+      await until(async () => {
+        // By itself it looks every 10 s.
+        router.context.history.nudge();
+        return (await router.get('/alerts')).body.alerts.length > 0;
+      }, 'the router has noticed');
       const page = await open('overview');
       const alerts = page.getByRole('region', { name: 'Alerts' });
       await alerts.getByText('got no pod').waitFor();

@@ -5,7 +5,7 @@ import Fastify from 'fastify';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { App } from '../../src/http/context.js';
 import { consoleRoutes } from '../../src/http/routes/console.js';
-import { type Engine, embeddedValkey } from '../support/engines.js';
+import { type Engine, startPreferred } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 
 const built = new URL('../../dist/console/', import.meta.url);
@@ -108,7 +108,7 @@ describe('on a router with keys', () => {
   let engine: Engine;
   let router: TestRouter;
   beforeAll(async () => {
-    engine = await embeddedValkey();
+    engine = await startPreferred();
     router = await startTestRouter(engine.url, {
       SMART_ROUTER_ADMIN_KEY: 'admin-key-0123456789',
       SMART_ROUTER_API_KEY: 'api-key-0123456789',

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/embedded/postgres.js';
-import { type Engine, embeddedValkey, findOnPath, setupReason } from '../support/engines.js';
+import { type Engine, findOnPath, setupReason, startPreferred } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 import { root } from './manifests.js';
@@ -51,7 +51,7 @@ suite(`a Prometheus with the shipped rules${reason}`, () => {
     (await ask('alerts')).alerts.filter(({ state }: Alert) => state === 'firing');
 
   beforeAll(async () => {
-    engine = await embeddedValkey();
+    engine = await startPreferred();
     router = await startTestRouter(engine.url);
     port = await freePort();
     const targets = [{ targets: [new URL(router.url).host] }];
@@ -87,15 +87,11 @@ suite(`a Prometheus with the shipped rules${reason}`, () => {
   });
 
   it('evaluates every rule without an error', { timeout: 60_000 }, async () => {
-    const loaded = await until(
-      async () => {
-        const { groups } = await ask('rules');
-        const all: LoadedRule[] = groups.flatMap((group: { rules: LoadedRule[] }) => group.rules);
-        return all.every(({ health }) => health !== 'unknown') && all;
-      },
-      'all rules have been evaluated',
-      30_000,
-    );
+    const loaded = await until(async () => {
+      const { groups } = await ask('rules');
+      const all: LoadedRule[] = groups.flatMap((group: { rules: LoadedRule[] }) => group.rules);
+      return all.every(({ health }) => health !== 'unknown') && all;
+    }, 'all rules have been evaluated');
     expect(loaded.map(({ name }) => name).toSorted()).toEqual(rules.map(({ alert }) => alert).toSorted());
     expect(loaded.filter(({ health }) => health !== 'ok')).toEqual([]);
   });
@@ -113,14 +109,10 @@ suite(`a Prometheus with the shipped rules${reason}`, () => {
     expect(await firing()).toEqual([]);
     for (const call_sid of ['CA1', 'CA2', 'CA3', 'CA4', 'CA5', 'CA6'])
       await router.post('/allocate', { call_sid });
-    const [alert, ...others] = await until(
-      async () => {
-        const now = await firing();
-        return now.length > 0 && now;
-      },
-      'an alert fires',
-      30_000,
-    );
+    const [alert, ...others] = await until(async () => {
+      const now = await firing();
+      return now.length > 0 && now;
+    }, 'an alert fires');
     expect(others).toEqual([]);
     expect(alert?.labels).toEqual({
       alertname: 'SmartRouterNoCapacity',

@@ -8,6 +8,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { prometheusRules, ruleFiles } from '../../scripts/alert-rules.mjs';
 import { alertRules, runbookOf } from '../../src/observe/alert-rules.js';
 import { findOnPath, setupReason } from '../support/engines.js';
+import { isDeep } from '../support/sets.js';
 import { describeWith, only, readText, render, root, template } from './manifests.js';
 import { dashboards, expressions, rules, rulesOf, rulesPath } from './monitoring-files.js';
 import { asked, withoutVariables } from './promql.js';
@@ -42,7 +43,8 @@ describeProgram('promtool', 'prometheus', () => {
     expect(status).toBe(0);
   });
 
-  it('sees every alert fire and not fire, as the unit tests say', { timeout: 180_000 }, () => {
+  // 9 s of CPU.
+  it.runIf(isDeep)('sees every alert fire and not fire [deep set only]', { timeout: 180_000 }, () => {
     const { status, output } = run(
       'promtool',
       'test',

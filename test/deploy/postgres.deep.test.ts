@@ -9,7 +9,7 @@ import { applyMigrations } from '../../src/records/migrate.js';
 import { migrations } from '../../src/workflows/migrations.generated.js';
 import { pagesWorkflow, statuses, teamTable } from '../records/fixture.js';
 import { findOnPath } from '../support/engines.js';
-import { describePostgres } from '../support/postgres.js';
+import { describeBothPostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
 import { readText, root } from './manifests.js';
 
@@ -40,7 +40,7 @@ async function reset(pool: Pool, more = '', named = values): Promise<Record<stri
   return Object.fromEntries(rows.map(({ record_id, outcome }) => [record_id, outcome]));
 }
 
-describePostgres('smart_router.reset_stuck, alone', (postgres) => {
+describeBothPostgres('smart_router.reset_stuck, alone', (postgres) => {
   it('resets rows stuck for over an hour and nothing else', async () => {
     const pool = postgres.pool();
     await plainTable(pool);
@@ -220,7 +220,7 @@ describePostgres('smart_router.reset_stuck, alone', (postgres) => {
   });
 });
 
-describePostgres('smart_router.reset_stuck beside the router', (postgres) => {
+describeBothPostgres('smart_router.reset_stuck beside the router', (postgres) => {
   /** Two records of a live worker, and two stuck ones without a claim. */
   async function workedOn() {
     const pool = postgres.pool();
@@ -334,7 +334,7 @@ describePostgres('smart_router.reset_stuck beside the router', (postgres) => {
   });
 });
 
-describePostgres('the line for pg_cron', (postgres) => {
+describeBothPostgres('the line for pg_cron', (postgres) => {
   it('is taken by cron.schedule as pg_cron declares it, and its commands clean both workflows', async () => {
     const pool = postgres.pool();
     await applyMigrations(pool, 'workflows', migrations);
@@ -363,7 +363,7 @@ const psql = findOnPath('psql');
 const describePsql = psql ? describe : describe.skip;
 
 describePsql('the script for cron (needs psql)', () => {
-  describePostgres('zombie-cleanup.sh', (postgres) => {
+  describeBothPostgres('zombie-cleanup.sh', (postgres) => {
     const script = (args: string[], env: Record<string, string> = {}) =>
       run(`${root}deploy/postgres/zombie-cleanup.sh`, args, {
         env: {
@@ -426,7 +426,7 @@ describePsql('the script for cron (needs psql)', () => {
   });
 });
 
-describePostgres('the trigger', (postgres) => {
+describeBothPostgres('the trigger', (postgres) => {
   const attach = readText('deploy/postgres/trigger.sql');
 
   async function withTrigger() {

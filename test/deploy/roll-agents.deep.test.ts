@@ -138,7 +138,7 @@ describeWith('kubectl', 'roll-agents.sh', () => {
     await until(() => rolling.output.includes('0 of 6 are new and ready, 2 away, 4 still to go'), 'a wave');
     const looks = () => cluster.requests.count({ verb: 'list', resource: 'pods' });
     const before = looks();
-    await until(() => looks() >= before + 2, 'it has looked twice more', 20_000);
+    await until(() => looks() >= before + 2, 'it has looked twice more');
     expect(rolling.running).toBe(true);
     expect(podsOf(set).filter(isReady)).toHaveLength(4);
     // The version that mends it: pods that do not serve anyway go first, though the wave is full.

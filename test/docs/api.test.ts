@@ -7,7 +7,7 @@ import { type ErrorCode, errorCodes } from '../../src/errors.js';
 import type { LoopState } from '../../src/loop.js';
 import { migrateRecords } from '../../src/main/workflows.js';
 import { CallAlerts } from '../../src/observe/call-alerts.js';
-import { type Engine, embeddedValkey } from '../support/engines.js';
+import { type Engine, startPreferred } from '../support/engines.js';
 import { type PostgresServer, postgresKinds } from '../support/postgres.js';
 import { type Answer, startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
@@ -107,7 +107,7 @@ describe('docs/api.md', () => {
   let router: TestRouter;
   let postgres: PostgresServer | undefined;
   beforeAll(async () => {
-    engine = await embeddedValkey();
+    engine = await startPreferred();
     postgres = await postgresKinds.findLast((kind) => kind.available() === true)?.start();
     if (postgres) await createTables(postgres.url);
     router = await startTestRouter(engine.url, {

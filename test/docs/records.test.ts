@@ -102,7 +102,7 @@ describeOnePostgres('the programs of the guide', (postgres) => {
         once: (signal: string, listener: () => Promise<void>) => signals.set(signal, listener),
       },
     });
-    await until(async () => (await done(pool)).rowCount === 21, 'all are done, the stuck one too', 20_000);
+    await until(async () => (await done(pool)).rowCount === 21, 'all are done, the stuck one too');
     await signals.get('SIGTERM')?.();
     expect((await pool.query('SELECT FROM smart_router.workers')).rowCount).toBe(0);
   });

@@ -102,7 +102,7 @@ describe('the embedded Valkey serves', () => {
     const isWaiting = async () => /blocked_clients:1/.test(await redis.info('clients'));
     const tookMs: number[] = [];
     for (let i = 0; i < 5; i++) {
-      const read = reader.xread('BLOCK', 5_000, 'STREAMS', 'stream', '$');
+      const read = reader.xread('BLOCK', 30_000, 'STREAMS', 'stream', '$');
       await until(isWaiting, 'the reader waits');
       const started = performance.now();
       await redis.xadd('stream', '*', 'field', 'value');
@@ -291,7 +291,7 @@ describe('starting and stopping', () => {
       worker.unref();`;
     const run = promisify(execFile);
     const { stdout, stderr } = await run(process.execPath, ['--input-type=module', '-e', script], {
-      timeout: 10_000,
+      timeout: 50_000,
     });
     expect(stdout + stderr).toBe('');
   });

@@ -1,6 +1,7 @@
 /** Every action of an operator is one line of the log that says who, what, and what became of it. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { describeOneEngine } from '../support/engines.js';
+import { Plane } from '../../src/main/records-plane.js';
+import { describeOneEngine, startPreferred } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobsTable, recordsModule } from '../support/records-module.js';
 import { type Answer, startTestRouter, type TestRouter } from '../support/router.js';
@@ -224,11 +225,14 @@ describe('the audit log of records', () => {
     it('distinguishes a dry run from an executed action', async () => {
       const pool = postgres.pool();
       await jobsTable(pool);
-      const router = await startTestRouter('embedded', {
+      const engine = await startPreferred();
+      const env = {
         DATABASE_URL: postgres.url,
         RECORDS_MODULE: recordsModule(),
         ZOMBIE_CLEANUP_ENABLED: 'false',
-      });
+      };
+      const router = await startTestRouter(engine.url, env, { openRecords: Plane.create });
+      postgres.onEnd(() => engine.stop());
       postgres.onEnd(() => router.stop());
       await until(async () => (await router.get('/status')).body.records.error === null, 'it is open');
       const id = await addJob(pool, 'hold', { status: 'Processing', ago: '3 h' });

@@ -1,7 +1,7 @@
 /** Recovered calls and pods from the store, recovered records from the database. */
 import type { Pool } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
-import { describeEngines, type Engine, embeddedValkey } from '../support/engines.js';
+import { describeEngines, type Engine, startPreferred } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -179,7 +179,7 @@ describeOnePostgres('recoveries of records', (postgres) => {
   let engine: Engine;
   let pool: Pool;
   beforeAll(async () => {
-    engine = await embeddedValkey();
+    engine = await startPreferred();
   });
   afterAll(() => engine.stop());
   beforeEach(async () => {

@@ -8,7 +8,7 @@ import { describeConfig } from '../../src/config/config.js';
 import { Plane } from '../../src/main/records-plane.js';
 import { migrateRecords } from '../../src/main/workflows.js';
 import { type Received, type Receiver, startReceiver } from '../observe/alerts-receiver.js';
-import { type Engine, embeddedValkey } from '../support/engines.js';
+import { type Engine, startPreferred } from '../support/engines.js';
 import { holdGhosts } from '../support/held-removals.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { jobsTable, recordsModule } from '../support/records-module.js';
@@ -18,7 +18,7 @@ import { until } from '../support/until.js';
 
 let engine: Engine;
 beforeAll(async () => {
-  engine = await embeddedValkey();
+  engine = await startPreferred();
 });
 afterAll(() => engine.stop());
 
@@ -65,14 +65,10 @@ async function settled({ context }: TestRouter): Promise<void> {
   for (const name of ['history', 'alerts']) {
     const rounds = () => context.leadership.loops.find((loop) => loop.name === name)?.rounds ?? 0;
     const goal = rounds() + 2;
-    await until(
-      () => {
-        context.history.loop.nudge();
-        return rounds() >= goal;
-      },
-      `${name} has finished two rounds`,
-      20_000,
-    );
+    await until(() => {
+      context.history.loop.nudge();
+      return rounds() >= goal;
+    }, `${name} has finished two rounds`);
   }
 }
 
@@ -164,7 +160,7 @@ describe('a router without a database', () => {
     try {
       await settled(router);
       clock.skip(10_000);
-      await until(() => hook.received.length > 0, 'it is sent', 20_000);
+      await until(() => hook.received.length > 0, 'it is sent');
     } finally {
       await engine.resume();
     }
@@ -289,12 +285,11 @@ describeOnePostgres('a router with records', (postgres) => {
       await until(
         async () => (await router.get('/status')).body.records.workflows[0].stuck === count,
         `${count} are counted`,
-        20_000,
       );
       await settled(router);
     };
     // Time that is left out before the database is open would count as time without it.
-    await until(async () => (await router.get('/status')).body.records.error === null, 'it is open', 20_000);
+    await until(async () => (await router.get('/status')).body.records.error === null, 'it is open');
     await settled(router);
     await stuck(10);
     expect(sent(hook)).toEqual([]);
@@ -346,7 +341,7 @@ describeOnePostgres('a router with records', (postgres) => {
     };
     await migrateRecords(pool, { withWorkflows: true });
     const router = await serve(env);
-    await until(async () => ((await loopOf(router, 'records-report'))?.rounds ?? 0) > 0, 'it looks', 20_000);
+    await until(async () => ((await loopOf(router, 'records-report'))?.rounds ?? 0) > 0, 'it looks');
     // Our schema is of today: there is no week to report.
     expect(existsSync(join(folder, 'weekly'))).toBe(false);
     await pool.query("UPDATE smart_router.migrations SET at = now() - interval '30 days'");

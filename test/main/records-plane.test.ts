@@ -9,18 +9,19 @@ import { RecordsStatusTracker } from '../../src/main/records-status.js';
 import { startRouter } from '../../src/main/router.js';
 import { silentLogger } from '../../src/observe/log.js';
 import { combineObservers } from '../../src/records/observer.js';
-import { routerEnv, type Started, start, useBinary } from '../cli/support.js';
-import { embeddedValkey } from '../support/engines.js';
+import { routerEnv, type Started, start, useBinary, useStore } from '../cli/support.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
 import { until } from '../support/until.js';
 
 const binary = useBinary();
+const store = useStore();
 
 /** `smart-router serve` with everything it writes; ended with the test. */
 async function serve(env: NodeJS.ProcessEnv): Promise<Started & { url: string; output(): string }> {
-  const started = start(binary, ['serve'], { env: { ...routerEnv, ...env } });
+  const REDIS_URL = await store.emptied();
+  const started = start(binary, ['serve'], { env: { ...routerEnv, REDIS_URL, ...env } });
   onTestFinished(async () => {
     started.child.kill('SIGKILL');
     await started.ended;
@@ -32,7 +33,6 @@ async function serve(env: NodeJS.ProcessEnv): Promise<Started & { url: string; o
   const url = await until(
     () => /"url":"([^"]+)".*"msg":"smart-router is listening"/.exec(output)?.[1],
     'it listens',
-    20_000,
   );
   return { ...started, url, output: () => output };
 }
@@ -87,16 +87,12 @@ describeOnePostgres('serve with a database', (postgres) => {
       await pool.query("INSERT INTO sitemap_files (domain, url) VALUES ('127.0.0.1', $1)", [
         `${site}/sitemap.xml`,
       ]);
-      const done = await until(
-        async () => {
-          const found = await rows(
-            "SELECT title, contacts FROM pages WHERE page_processing_status = 'Completed' ORDER BY url",
-          );
-          return found.length === 2 && found;
-        },
-        'both pages are read',
-        20_000,
-      );
+      const done = await until(async () => {
+        const found = await rows(
+          "SELECT title, contacts FROM pages WHERE page_processing_status = 'Completed' ORDER BY url",
+        );
+        return found.length === 2 && found;
+      }, 'both pages are read');
       expect(done.map(({ title }) => title)).toEqual(['Page /a', 'Page /b']);
       expect(done[0].contacts.emails).toEqual(['hello@example.com']);
       expect(await rows('SELECT sitemap_import_status AS s FROM sitemap_files')).toEqual([
@@ -114,7 +110,6 @@ describeOnePostgres('serve with a database', (postgres) => {
       const failed = await until(
         async () => (await rows("SELECT * FROM pages WHERE page_processing_status = 'Failed'"))[0],
         'it is refused',
-        20_000,
       );
       expect(failed.page_processing_error).toMatch(/private|not public|address/i);
     });
@@ -132,19 +127,11 @@ describeOnePostgres('serve with a database', (postgres) => {
         RECORDS_MODULE: recordsModule(),
       });
       await addJob(pool, 'ok');
-      await until(
-        async () => (await count("status = 'Completed'")) === 1,
-        'the workflow of the team runs',
-        20_000,
-      );
-      const error = await until(
-        async () => {
-          const found = (await recordsOf(other.url)).error ?? '';
-          return found.includes('workflow sitemap-import: table "sitemap_files" does not exist') && found;
-        },
-        'the status names the disabled workflow',
-        20_000,
-      );
+      await until(async () => (await count("status = 'Completed'")) === 1, 'the workflow of the team runs');
+      const error = await until(async () => {
+        const found = (await recordsOf(other.url)).error ?? '';
+        return found.includes('workflow sitemap-import: table "sitemap_files" does not exist') && found;
+      }, 'the status names the disabled workflow');
       expect(error).toMatch(/workflow page-curation: column "\w+" \(\w+\) does not exist in "pages"/);
       expect(await rows("SELECT to_regclass('sitemap_files') AS found")).toEqual([{ found: null }]);
       // What the router has written may reach us after its answer.
@@ -176,7 +163,6 @@ describeOnePostgres('serve with a database', (postgres) => {
       const page = await until(
         async () => (await rows("SELECT * FROM pages WHERE page_processing_status = 'Completed'"))[0],
         'it is read',
-        20_000,
       );
       expect(page.title).toBe('Page /a');
       expect(Object.keys(page)).toHaveLength(8);
@@ -188,7 +174,7 @@ describeOnePostgres('serve with a database', (postgres) => {
       await jobsTable(pool);
       for (let i = 0; i < 8; i += 1) await addJob(pool, 'wait');
       const { child, ended } = await serve({ DATABASE_URL: postgres.url, RECORDS_MODULE: recordsModule() });
-      await until(async () => (await count("status = 'Processing'")) === 8, 'all are claimed', 20_000);
+      await until(async () => (await count("status = 'Processing'")) === 8, 'all are claimed');
       // Two at a time have begun, and left a note; the others only wait.
       await until(
         async () => (await rows('SELECT FROM smart_router.claims WHERE trace IS NOT NULL')).length === 2,
@@ -211,7 +197,7 @@ describeOnePostgres('serve with a database', (postgres) => {
         RECORDS_MODULE: recordsModule(),
         SHUTDOWN_TIMEOUT: '1s',
       });
-      await until(async () => (await count("status = 'Processing'")) === 1, 'it is claimed', 20_000);
+      await until(async () => (await count("status = 'Processing'")) === 1, 'it is claimed');
       child.kill('SIGTERM');
       await shows('records still running at the shutdown timeout: the recovery requeues them');
       expect((await ended).code).toBe(0);
@@ -222,39 +208,29 @@ describeOnePostgres('serve with a database', (postgres) => {
     await jobsTable(pool);
     const waiting = await addJob(pool, 'wait');
     const { url } = await serve({ DATABASE_URL: postgres.url, RECORDS_MODULE: recordsModule() });
-    await until(async () => (await jobOf(pool, waiting)).status === 'Processing', 'it is claimed', 20_000);
+    await until(async () => (await jobOf(pool, waiting)).status === 'Processing', 'it is claimed');
     await postgres.restart('crash');
     await addJob(pool, 'done', { status: 'Completed' });
     for (let i = 0; i < 20; i += 1) await addJob(pool, 'ok');
-    await until(
-      async () => (await count("what = 'ok' AND status = 'Completed'")) === 20,
-      'all are done',
-      20_000,
-    );
+    await until(async () => (await count("what = 'ok' AND status = 'Completed'")) === 20, 'all are done');
     await until(async () => {
       const found = await recordsOf(url);
       return found.database === 'up' && !found.paused && found.error === null && found;
     }, 'it is up again');
     // The one that was in work met the crash: it failed for its own transaction, or went through.
-    const job = await until(
-      async () => {
-        const found = await jobOf(pool, waiting);
-        return found.status !== 'Processing' && found;
-      },
-      'it has an end',
-      20_000,
-    );
+    const job = await until(async () => {
+      const found = await jobOf(pool, waiting);
+      return found.status !== 'Processing' && found;
+    }, 'it has an end');
     expect(['Completed', 'Failed']).toContain(job.status);
   });
 });
 
 describeOnePostgres('the record plane', (postgres) => {
   it('serves operations and runs the weekly report once the database is open', async () => {
-    const engine = await embeddedValkey();
-    onTestFinished(() => engine.stop());
     const env = {
       ...routerEnv,
-      REDIS_URL: engine.url,
+      REDIS_URL: await store.emptied(),
       DATABASE_URL: postgres.url,
       RECORDS_WORKFLOWS: 'wf6,wf7',
     };
@@ -269,7 +245,7 @@ describeOnePostgres('the record plane', (postgres) => {
     expect(() => plane.operations()).toThrow('the database has not been opened yet');
     expect(reporter()).toMatchObject({ running: false });
     plane.start();
-    await until(() => reporter()?.running, 'the report loop runs', 20_000);
+    await until(() => reporter()?.running, 'the report loop runs');
     await postgres
       .pool()
       .query("INSERT INTO pages (url, page_processing_status) VALUES ('https://x/', 'Failed')");
@@ -281,10 +257,11 @@ describeOnePostgres('the record plane', (postgres) => {
 });
 
 describe('a wrong RECORDS_MODULE stops the start', () => {
-  const start = (text: string | undefined) =>
+  const start = async (text: string | undefined) =>
     startRouter(
       loadConfig({
         ...routerEnv,
+        REDIS_URL: await store.emptied(),
         DATABASE_URL: 'postgres://127.0.0.1:1/x',
         RECORDS_MODULE: text === undefined ? 'nowhere.mjs' : recordsModule(text),
       }),

@@ -1,18 +1,20 @@
 /** Every ZOMBIE_* variable of `serve`, from the outside: a real process with the variable, and its effect on a table. */
 import type { Pool } from 'pg';
 import { expect, it, onTestFinished } from 'vitest';
-import { routerEnv, start, useBinary } from '../cli/support.js';
+import { routerEnv, start, useBinary, useStore } from '../cli/support.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
 import { until } from '../support/until.js';
 
 const binary = useBinary();
+const store = useStore();
 
 describeOnePostgres('serve', (postgres) => {
   /** Resolves when the router has logged a line with this text; to that line. */
   const serve = async (pool: Pool, env: NodeJS.ProcessEnv, text: string) => {
     await jobsTable(pool);
     const records = {
+      REDIS_URL: await store.emptied(),
       DATABASE_URL: postgres.url,
       RECORDS_MODULE: recordsModule(),
     };
@@ -46,7 +48,6 @@ describeOnePostgres('serve', (postgres) => {
     await until(
       async () => (await statusOf(pool, old)) === 'Completed',
       'the old one is reset and processed',
-      20_000,
     );
     expect(await statusOf(pool, young)).toBe('Processing');
   });
@@ -62,7 +63,7 @@ describeOnePostgres('serve', (postgres) => {
       };
       return records.workflows[0]?.stuck === 1 && records;
     };
-    expect(await until(stuck, 'it is counted', 20_000)).toMatchObject({ cleanup: false });
+    expect(await until(stuck, 'it is counted')).toMatchObject({ cleanup: false });
     expect(await statusOf(pool, old)).toBe('Processing');
   });
 });

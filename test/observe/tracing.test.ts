@@ -2,7 +2,7 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type Engine, embeddedValkey } from '../support/engines.js';
+import { type Engine, startPreferred } from '../support/engines.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobsTable, recordsModule } from '../support/records-module.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
@@ -30,7 +30,7 @@ let answer: number;
 const routers: TestRouter[] = [];
 
 beforeAll(async () => {
-  engine = await embeddedValkey();
+  engine = await startPreferred();
 });
 afterAll(() => engine.stop());
 

@@ -5,7 +5,7 @@ import { checkInvariants } from '../support/invariants.js';
 import { intervals, type Leader, openLeader } from './fixture.js';
 
 const { reconcileIntervalMs, cleanupIntervalMs } = intervals;
-const waitFor = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 10_000 });
+const waitFor = (check: () => void | Promise<void>) => vi.waitFor(check, { timeout: 40_000 });
 
 describeEngines('the pool manager', (engine) => {
   const leaders: Leader[] = [];

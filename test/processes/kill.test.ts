@@ -168,10 +168,10 @@ class Load {
     if (answer.status !== 200) return this.#say(sid, 'allocate', answer);
     const ownedUntilMs = performance.now() - answer.ms + leaseMs;
     const { pod_name, fence } = answer.body;
-    this.served += 1;
+    const number = ++this.served;
 
     // Acknowledged by one router, known to the other, even if the first was killed.
-    if (this.#random() < 0.3) {
+    if (number % 3 === 0) {
       const other = this.#routers.find((one) => one !== router);
       const again = other && (await allocate(other, sid));
       if (again?.status === 200 && performance.now() < ownedUntilMs) {
@@ -184,7 +184,7 @@ class Load {
         this.#say(sid, 'again', again);
     }
     await pause(this.#random() * 200);
-    if (this.#random() < 0.05) {
+    if (number % 20 === 0) {
       this.abandoned += 1;
       return;
     }

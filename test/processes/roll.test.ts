@@ -53,7 +53,7 @@ describeOneEngine('rolling out a new agent version', (engine) => {
     });
     onTestFinished(() => set.stop());
     const available = async () => (await engine.redis.scard('voice:pool:gold:available')) === agentCount;
-    await until(available, 'all agents are ready and known', 30_000);
+    await until(available, 'all agents are ready and known');
 
     let over = false;
     let served = 0;

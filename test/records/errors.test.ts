@@ -90,7 +90,7 @@ describeOnePostgres('a database that becomes unreachable', (postgres) => {
     // Waiting claims were confirmed too long ago: every slot must renew first.
     aheadMs = 15_000;
     hold.open();
-    await until(() => loop.isPaused, 'it pauses', 20_000);
+    await until(() => loop.isPaused, 'it pauses');
     await proxy.up();
     await until(async () => (await statuses(admin)).Completed === 90, 'all are finished', 60_000);
     expect(warnings).toEqual([]);

@@ -196,9 +196,7 @@ describeOnePostgres('a session that breaks between two rows', (postgres) => {
 });
 
 describeOnePostgres('finishing against locks and timeouts', (postgres) => {
-  it('a locked row is written once it is unlocked, the others at once', {
-    timeout: 40_000,
-  }, async () => {
+  it('a locked row is written once it is unlocked, the others at once', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 20);
     const busy = gate();
@@ -215,15 +213,13 @@ describeOnePostgres('finishing against locks and timeouts', (postgres) => {
     await other.query("SELECT FROM pages WHERE url LIKE '%/7' FOR UPDATE");
     busy.open();
     await until(async () => (await statuses(pool)).Completed === 19, 'the others are done');
-    await until(() => loop.log.said('outcomes spooled').length > 0, 'the last one is kept aside', 20_000);
+    await until(() => loop.log.said('outcomes spooled').length > 0, 'the last one is kept aside');
     await other.query('COMMIT');
-    await until(async () => (await statuses(pool)).Completed === 20, 'it is written too', 15_000);
+    await until(async () => (await statuses(pool)).Completed === 20, 'it is written too');
     expect(loop.log.said('late finishes')).toEqual([]);
   });
 
-  it('short timeouts of the database lose no finished work', {
-    timeout: 40_000,
-  }, async () => {
+  it('short timeouts of the database lose no finished work', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);
     await keepHistory(pool);
@@ -250,11 +246,7 @@ describeOnePostgres('finishing against locks and timeouts', (postgres) => {
     expect(await statuses(pool)).toEqual({ Processing: 3, Queued: 1 });
     expect(loop.isPaused).toBe(false);
     await pool.query('DROP TRIGGER slow ON pages');
-    await until(
-      async () => (await statuses(pool)).Completed === 4,
-      'it is written, and claiming resumes',
-      20_000,
-    );
+    await until(async () => (await statuses(pool)).Completed === 4, 'it is written, and claiming resumes');
     expect(await mostOften(pool, 'Processing', 'Failed')).toBe(0);
   });
 });

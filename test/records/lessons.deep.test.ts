@@ -1,7 +1,7 @@
 /** Fifteen bugs of other job queues that lost, doubled or stranded records. Each is a test. */
 import { expect, it } from 'vitest';
 import { RecordOperations } from '../../src/records/operations.js';
-import { describePostgres } from '../support/postgres.js';
+import { describeBothPostgres } from '../support/postgres.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 import {
@@ -22,7 +22,7 @@ import {
   teamTable,
 } from './fixture.js';
 
-describePostgres('lessons', (postgres) => {
+describeBothPostgres('lessons', (postgres) => {
   it('lesson 1: a stuck threshold below the timeout is rejected, and the default never undercuts it', async () => {
     expect(() => pagesWorkflow({ timeout: '2h', stuck: { after: '1h' } })).toThrow(
       'workflow pages: stuck.after (1h) must not be shorter than timeout (2h)',

@@ -87,7 +87,7 @@ describeOnePostgres('an outcome that cannot be written', (postgres) => {
     await pool.query('ALTER TABLE pages RENAME error TO message');
     busy.open();
     await until(() => loop.log.said('outcomes spooled').length > 0, 'it is kept aside');
-    await until(() => loop.log.said('cannot be written').length > 0, 'writing fails', 20_000);
+    await until(() => loop.log.said('cannot be written').length > 0, 'writing fails');
     // From then on no claim is under way that began before.
     await until(() => loop.log.said('claim failed').length > 0, 'claiming stops');
     await pool.query("INSERT INTO pages (url) VALUES ('later')");
@@ -95,14 +95,13 @@ describeOnePostgres('an outcome that cannot be written', (postgres) => {
     await until(
       async () => (await pool.query("SELECT FROM others WHERE status = 'Completed'")).rowCount === 1,
       'the other workflow works',
-      20_000,
     );
     // Work that could not be finished does not start.
     expect(await statuses(pool)).toEqual({ Processing: 3, Queued: 1 });
     expect(loop.isPaused).toBe(false);
     expect(loop.log.said('sessions fail')).toEqual([]);
     await pool.query('ALTER TABLE pages RENAME message TO error');
-    await until(async () => (await statuses(pool)).Completed === 4, 'everything is done', 30_000);
+    await until(async () => (await statuses(pool)).Completed === 4, 'everything is done');
     expect(loop.log.said('late finishes')).toEqual([]);
   });
 
@@ -122,9 +121,9 @@ describeOnePostgres('an outcome that cannot be written', (postgres) => {
     await other.query("SELECT FROM pages WHERE substring(url FROM '[0-9]+$')::integer <= 100 FOR UPDATE");
     busy.open();
     await until(async () => (await statuses(pool)).Completed === 100, 'those that are free are done');
-    await until(() => loop.log.said('outcomes spooled').length > 0, 'the others are kept aside', 20_000);
+    await until(() => loop.log.said('outcomes spooled').length > 0, 'the others are kept aside');
     await other.query('COMMIT');
-    await until(async () => (await statuses(pool)).Completed === 200, 'they are written too', 20_000);
+    await until(async () => (await statuses(pool)).Completed === 200, 'they are written too');
     expect(loop.log.said('late finishes')).toEqual([]);
   });
 

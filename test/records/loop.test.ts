@@ -122,7 +122,7 @@ describePostgres('the record loop', (postgres) => {
       }),
     );
     await Promise.all(loops.map((loop) => loop.start()));
-    await until(async () => (await statuses(pool)).Completed === 5000, 'all are done', 20_000);
+    await until(async () => (await statuses(pool)).Completed === 5000, 'all are done');
     expect(seen).toHaveLength(5000);
     expect(new Set(seen).size).toBe(5000);
     expect(Math.max(...batches)).toBeLessThanOrEqual(40);
@@ -233,10 +233,17 @@ describePostgres('the record loop', (postgres) => {
     const pool = postgres.pool();
     await teamTable(pool, 10);
     const busy = gate();
-    const workflow = pagesWorkflow({ concurrency: 2, process: () => busy.opened });
+    let begun = 0;
+    const workflow = pagesWorkflow({
+      concurrency: 2,
+      process: () => {
+        begun += 1;
+        return busy.opened;
+      },
+    });
     const loop = startable(postgres, { pool, workflows: [workflow], heartbeat: { every: 50 } });
     await loop.start();
-    await until(async () => (await statuses(pool)).Processing === 10, 'all are claimed');
+    await until(async () => begun === 2 && (await statuses(pool)).Processing === 10, 'all are claimed');
     const stopped = loop.stop();
     await until(async () => (await statuses(pool)).Queued === 8, 'eight are released');
     busy.open();

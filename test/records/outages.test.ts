@@ -8,7 +8,7 @@ import { systemClock } from '../../src/clock.js';
 import type { RecordObserver } from '../../src/records/index.js';
 import { DiskSpool, RedisSpool, SpoolChain } from '../../src/records/spool.js';
 import type { Outcome } from '../../src/records/store.js';
-import { type Engine, embeddedValkey } from '../support/engines.js';
+import { type Engine, startPreferred } from '../support/engines.js';
 import { describeOnePostgres, type SuitePostgres } from '../support/postgres.js';
 import { type TcpProxy, tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
@@ -267,7 +267,7 @@ describeOnePostgres('without a session', (postgres) => {
   });
 
   const valkey = async (): Promise<{ engine: Engine; redis: Redis }> => {
-    const engine = await embeddedValkey();
+    const engine = await startPreferred();
     // A client that never gives up, as many programs have it.
     const redis = new Redis(engine.url, { maxRetriesPerRequest: null });
     redis.on('error', () => {});
@@ -302,9 +302,7 @@ describeOnePostgres('without a session', (postgres) => {
     await engine.resume();
   });
 
-  it('outcomes in an unreachable Redis are replayed when it is back', {
-    timeout: 40_000,
-  }, async () => {
+  it('outcomes in an unreachable Redis are replayed when it is back', async () => {
     const { engine, redis } = await valkey();
     const { admin, proxy, told, loop } = await outage({ redis });
     await engine.pause();
@@ -365,7 +363,7 @@ describe('a spool', () => {
   });
 
   it('in Redis rejects outcomes beyond its limit, and ignores invalid entries', async () => {
-    const engine = await embeddedValkey();
+    const engine = await startPreferred();
     const redis = new Redis(engine.url);
     onTestFinished(async () => {
       redis.disconnect();

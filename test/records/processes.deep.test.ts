@@ -113,7 +113,7 @@ describeOnePostgres('processes', (postgres) => {
       const before = await completed(pool);
       const most = before + 1200 + Math.random() * 1200;
       if (most > records * 0.9) break;
-      await until(async () => (await completed(pool)) > most, 'some more are done', 20_000);
+      await until(async () => (await completed(pool)) > most, 'some more are done');
       const victim = Math.floor(Math.random() * workers.length);
       await workers[victim]?.end('SIGKILL');
       const next = startWorker(told);
@@ -121,7 +121,7 @@ describeOnePostgres('processes', (postgres) => {
       all.push(next);
     }
     expect(kills).toBeGreaterThan(5);
-    await until(async () => (await completed(pool)) === records, 'all are done', 20_000);
+    await until(async () => (await completed(pool)) === records, 'all are done');
     await expectFinishedOnce(pool, records);
     // A handler's writes are kept once per claim, and a claim that ended without a finish shows as a reset.
     const { rows } = await pool.query(`
@@ -157,7 +157,7 @@ describeOnePostgres('processes', (postgres) => {
     for (let kills = 0; kills < 8; kills += 1) {
       const most = (await completed(pool)) + 20 + Math.random() * 40;
       if (most > records * 0.9) break;
-      await until(async () => (await completed(pool)) > most, 'some more are done', 30_000);
+      await until(async () => (await completed(pool)) > most, 'some more are done');
       const victim = Math.floor(Math.random() * workers.length);
       await workers[victim]?.end('SIGKILL');
       workers[victim] = startWorker(told);
@@ -191,7 +191,7 @@ describeOnePostgres('processes', (postgres) => {
     );
     await hanging.end('SIGKILL');
     startWorker(told);
-    await until(async () => (await completed(pool)) === 1, 'another has done it', 20_000);
+    await until(async () => (await completed(pool)) === 1, 'another has done it');
     expect((await pool.query('SELECT reason, outcome, trace FROM smart_router.resets')).rows).toEqual([
       { reason: 'dead_worker', outcome: 'requeued', trace },
     ]);
@@ -214,11 +214,10 @@ describeOnePostgres('processes', (postgres) => {
       await until(
         async () => (await completed(pool)) >= Math.min(before + 250, records),
         'some more are done',
-        20_000,
       );
       await postgres.restart(restarts % 2 === 0 ? 'crash' : 'clean');
     }
-    await until(async () => (await completed(pool)) === records, 'all are done', 30_000);
+    await until(async () => (await completed(pool)) === records, 'all are done');
     await expectFinishedOnce(pool, records);
     // No worker was declared dead.
     expect((await pool.query('SELECT reason, worker FROM smart_router.resets')).rows).toEqual([]);

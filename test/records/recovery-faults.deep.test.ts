@@ -3,7 +3,7 @@ import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
 import { inspect, migrate } from '../../src/records/index.js';
 import { defineWorkflow } from '../../src/records/workflow.js';
-import { describeOnePostgres, describePostgres } from '../support/postgres.js';
+import { describeBothPostgres, describeOnePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
 import {
   deadWorker,
@@ -25,7 +25,7 @@ const stuckPages = (pool: Pool, rows: number) =>
     [rows],
   );
 
-describePostgres('the recovery is not stopped by', (postgres) => {
+describeBothPostgres('the recovery is not stopped by', (postgres) => {
   it('a row with an infinite timestamp', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0);
@@ -146,7 +146,7 @@ describePostgres('the recovery is not stopped by', (postgres) => {
   });
 });
 
-describePostgres('a claim', (postgres) => {
+describeBothPostgres('a claim', (postgres) => {
   it('skips records that pause after a reset', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 60_000);
@@ -218,7 +218,7 @@ describeOnePostgres('the order', (postgres) => {
   });
 });
 
-describePostgres('a database with serializable isolation', (postgres) => {
+describeBothPostgres('a database with serializable isolation', (postgres) => {
   it('is migrated by ten processes at once', async () => {
     const pool = postgres.pool({ max: 10, options: '-c default_transaction_isolation=serializable' });
     const all = await Promise.all(Array.from({ length: 10 }, () => migrate(pool)));

@@ -68,11 +68,7 @@ describeOnePostgres('a restart of the database', (postgres) => {
     await until(() => loop.isPaused, 'the database cannot be reached');
     await postgres.start();
     const done = "SELECT FROM pages WHERE page_processing_status = 'Completed' AND title = 'Found'";
-    await until(
-      async () => (await pool.query(done).catch(() => undefined))?.rowCount === 2,
-      'both are done',
-      30_000,
-    );
+    await until(async () => (await pool.query(done).catch(() => undefined))?.rowCount === 2, 'both are done');
     const { rows } = await pool.query('SELECT sitemap_import_status AS status FROM sitemap_files');
     expect(rows).toEqual([{ status: 'Completed' }]);
     expect(asked.sort()).toEqual(['/new', '/page', '/sitemap.xml']);

@@ -14,7 +14,7 @@ import { until } from '../support/until.js';
 import { memoryLog, pagesWorkflow, teamTable } from './fixture.js';
 
 describeOnePostgres('a database without a free session', (postgres) => {
-  it('fails every operation with that reason', { timeout: 40_000 }, async () => {
+  it('fails every operation with that reason', async () => {
     await teamTable(postgres.pool(), 0);
     const pool = postgres.pool({ max: 1 });
     const hog = await pool.connect();

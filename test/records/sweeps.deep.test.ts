@@ -5,7 +5,7 @@ import { expect, it } from 'vitest';
 import type { RecoveryOptions } from '../../src/records/index.js';
 import { defaultBounds } from '../../src/records/workflow.js';
 import { ManualClock } from '../support/manual-clock.js';
-import { describeOnePostgres, describePostgres } from '../support/postgres.js';
+import { describeBothPostgres, describeOnePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
 import {
   deadWorker,
@@ -25,7 +25,7 @@ const wideStuck = (pool: Pool, rows: number) =>
     [rows],
   );
 
-describePostgres('two recoveries at once', (postgres) => {
+describeBothPostgres('two recoveries at once', (postgres) => {
   it('without an index recover everything together', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 0, { index: false });

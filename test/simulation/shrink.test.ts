@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { isDeep } from '../support/sets.js';
 import { brokenRouters } from './broken-routers.js';
 import type { Fault } from './faults.js';
 import { fewest, shrink, sortOf } from './shrink.js';
@@ -41,7 +42,7 @@ describe('the smallest set of faults for a failure', () => {
     expect(sortOf(one)).not.toBe(sortOf('at 1 ms: 3 lead after everything was healed'));
   });
 
-  it('is a small part of the faults of a seed, and fails like the whole', { timeout: 60_000 }, async () => {
+  it.runIf(isDeep)('is a small part of the faults of a seed [deep set only]', async () => {
     const broken = brokenRouters.find(({ broken }) => broken.startsWith('a store that does not answer'));
     if (!broken) throw new Error('there is no such control');
     const { rewire } = broken;

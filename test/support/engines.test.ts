@@ -81,7 +81,7 @@ describe('native set-ups', () => {
     expect(await redis.set('key', 'value')).toBe('OK');
     expect(await redis.wait(1, 5_000)).toBe(1);
     await group.master.stop();
-    await expect.poll(() => redis.set('key', 'again').catch(() => 'not yet'), { timeout: 20_000 }).toBe('OK');
+    await expect.poll(() => redis.set('key', 'again').catch(() => 'not yet'), { timeout: 40_000 }).toBe('OK');
     expect(redis.stream.remotePort).toBe(group.replica.port);
   });
 

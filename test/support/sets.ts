@@ -3,7 +3,8 @@
  *
  * - `unit`: starts no engine and no process.
  * - `quick`: every folder and every promise once, on one engine. `npm test`.
- * - `deep`: the files named `*.deep.test.ts`, the suites of `describeEngines` on the other engine, more seeds and runs.
+ * - `deep`: the files named `*.deep.test.ts`, the suites of `describeEngines` and `describePostgres` on the other engine,
+ *   more seeds and runs.
  * - `all` (the default, for a path given by hand): everything.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -33,7 +34,9 @@ export function filesOf(set: TestSet): string[] {
 }
 
 function hasDeepPart(file: string): boolean {
-  return /\b(describeEngines\(|isDeep\b|propertyRuns\()/.test(readFileSync(join(root, file), 'utf8'));
+  return /\b(describeEngines\(|describePostgres\(|isDeep\b|propertyRuns\()/.test(
+    readFileSync(join(root, file), 'utf8'),
+  );
 }
 
 /** True for a test that imports, directly or through other files of test/, what starts engines, routers or processes. */

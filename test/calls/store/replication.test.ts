@@ -76,7 +76,8 @@ describe.skipIf(native !== true)('Replication', () => {
   it('does not confirm a write that too few replicas have, and confirms the next one after they are back', async () => {
     const tooMany = open({ replicas: 2, timeoutMs: 50 });
     expect(await tooMany.writeAndConfirm()).toBe(false);
-    const { writeAndConfirm, outcomes } = open({ timeoutMs: 50 });
+    // After twice this time without a reply the outcome is an error.
+    const { writeAndConfirm, outcomes } = open({ timeoutMs: 1000 });
     await replica.pause();
     try {
       expect(await writeAndConfirm()).toBe(false);

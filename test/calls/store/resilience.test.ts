@@ -133,7 +133,7 @@ describeEngines('resilience', (engine) => {
       state = value;
     });
     while (state === 'down') seen.push(await outcome(store.calls.drain('unknown')));
-    await expect.poll(() => outcome(store.calls.snapshot()), { timeout: 10_000 }).toBe('ok');
+    await expect.poll(() => outcome(store.calls.snapshot()), { timeout: 40_000 }).toBe('ok');
     // Before the kill and after the start the pod is unknown; between them the store does not answer.
     expect(seen.filter((code) => code !== 'store_unavailable' && code !== 'pod_not_found')).toEqual([]);
     expect(await store.allocate('1', ['pool:gold'])).toBeUndefined();
@@ -148,7 +148,7 @@ describeEngines('resilience', (engine) => {
     // It stays paused until there is an answer.
     expect(await outcome(store.allocate('1', ['pool:gold'], patience))).toBe('store_unavailable');
     await engine.resume();
-    await expect.poll(() => outcome(store.calls.snapshot()), { timeout: 10_000 }).toBe('ok');
+    await expect.poll(() => outcome(store.calls.snapshot()), { timeout: 40_000 }).toBe('ok');
     expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 0 });
     expect(await store.allocate('2', ['pool:gold'])).toMatchObject({ podName: 'g' });
   });
@@ -228,7 +228,7 @@ describe('resilience of native servers', () => {
     });
     while (restarting) seen.add(await outcome(store.calls.renew('1')));
     await restarted;
-    await expect.poll(() => outcome(store.calls.renew('1')), { timeout: 10_000 }).toBe('ok');
+    await expect.poll(() => outcome(store.calls.renew('1')), { timeout: 40_000 }).toBe('ok');
     expect([...seen].filter((code) => code !== 'ok' && code !== 'store_unavailable')).toEqual([]);
     expect(seen).toContain('store_unavailable');
     expect(await store.allocate('1', ['pool:gold'])).toMatchObject({ podName: 'g', wasExisting: true });
@@ -271,10 +271,10 @@ describe('resilience of native servers', () => {
     const calls = connect(replica.url);
     const assigned = async () =>
       (await calls.snapshot()).pools.find(({ pool }) => pool === 'pool:gold')?.assigned;
-    await expect.poll(() => assigned().catch(() => 'loading'), { timeout: 20_000 }).toBe(1);
+    await expect.poll(() => assigned().catch(() => 'loading'), { timeout: 40_000 }).toBe(1);
     expect(await outcome(allocate(calls, '1', 'pool:gold'))).toBe('store_unavailable');
     expect(await outcome(allocate(calls, '1', 'pool:basic'))).toBe('store_unavailable');
-    await expect.poll(() => outcome(calls.snapshot()), { timeout: 10_000 }).toBe('ok');
+    await expect.poll(() => outcome(calls.snapshot()), { timeout: 40_000 }).toBe('ok');
     expect(await store.calls.snapshot()).toMatchObject({ activeCalls: 0 });
   });
 });
