@@ -26,7 +26,7 @@ describe('alerts', () => {
     expect(await run('allocate CA6')).toMatchObject({ code: 3 });
     await until(async () => {
       // By itself it looks every 10 s.
-      router.context.history.nudge();
+      router.context.history.loop.nudge();
       const answer = await fetch(`${router.url}/api/v1/alerts`);
       return ((await answer.json()) as { alerts: unknown[] }).alerts.length > 0;
     }, 'the router has noticed');

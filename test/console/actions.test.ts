@@ -69,7 +69,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
       expect((await router.post('/allocate', { call_sid: 'CA1' })).status).toBe(503);
       await until(async () => {
         // By itself it looks every 10 s.
-        router.context.history.nudge();
+        router.context.history.loop.nudge();
         return (await router.get('/alerts')).body.alerts.length > 0;
       }, 'the router has noticed');
       const page = await open('overview');
