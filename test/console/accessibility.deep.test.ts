@@ -54,7 +54,7 @@ describeBrowser('accessibility of the console', (browser) => {
         expect(await findings(page)).toEqual([]);
         await page.keyboard.press('Escape');
         await page.getByRole('button', { name: 'Find a call or a pod' }).click();
-        await page.keyboard.type('gold');
+        await page.getByLabel('Call id or pod name').fill('gold');
         await page.getByRole('link', { name: /^Pod gold-1/ }).waitFor();
         expect(await findings(page)).toEqual([]);
         await page.keyboard.press('Escape');

@@ -159,6 +159,7 @@ describeBrowser('the console at night', (browser) => {
       await show(page, 'overview');
       await page.getByRole('heading', { name: 'Overview' }).waitFor();
       await page.keyboard.press('/');
+      await dialog.waitFor();
       await page.keyboard.type('find-me');
       await dialog.getByRole('link', { name: /^Call CA-find-me on / }).click();
       await page.getByRole('complementary', { name: 'Call CA-find-me' }).waitFor();
