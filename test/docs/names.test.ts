@@ -14,7 +14,7 @@ const documents = [
 ];
 /** Of the shell, of the command line, of the tests; and of the example agents. */
 const others = new Set([
-  ...['NO_COLOR', 'NODE_EXTRA_CA_CERTS', 'DEMO_SPEED', 'SMART_ROUTER_SETUP'],
+  ...['NO_COLOR', 'NODE_EXTRA_CA_CERTS', 'DEMO_SPEED', 'SMART_ROUTER_SETUP', 'SMART_ROUTER_TESTS'],
   ...['DRAIN_TIMEOUT_SECONDS', 'DRAIN_UNKNOWN_SECONDS', 'AGENT_DOMAIN'],
 ]);
 const variables = new Set([...configTable, ...agentTable].map(({ name }) => name));

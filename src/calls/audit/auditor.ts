@@ -6,8 +6,9 @@
  * belongs to them. Anything that no pod accounts for (a record, an index entry, a member of `available`, keys of a removed
  * pod, two equal fences) is read once more, together with its possible owners, before it is reported.
  *
- * One audit runs at a time: a second request gets its result. Weaknesses: a contradiction that appears and disappears between
- * two audits is not seen, and the names of all pods and calls are in memory during an audit.
+ * One audit runs at a time. Requests during an audit share the next one, because this one may have read what has changed
+ * before they were sent. Weaknesses: a contradiction that appears and disappears between two audits is not seen, and the
+ * names of all pods and calls are in memory during an audit.
  */
 import type { StoreConnection } from '../store/connection.js';
 import { availableKey, identifyKey, keysOf } from '../store/keys.js';
@@ -27,6 +28,8 @@ export class Auditor {
   readonly #connection: StoreConnection;
   readonly #stopping: AbortSignal | undefined;
   #running: Promise<AuditReport> | undefined;
+  /** Starts when the running one ends. */
+  #next: Promise<AuditReport> | undefined;
 
   constructor(connection: StoreConnection, stopping?: AbortSignal) {
     this.#connection = connection;
@@ -34,10 +37,12 @@ export class Auditor {
   }
 
   audit(): Promise<AuditReport> {
-    this.#running ??= new Audit(this.#connection, this.#stopping).run().finally(() => {
-      this.#running = undefined;
+    this.#next ??= Promise.allSettled([this.#running]).then(() => {
+      this.#next = undefined;
+      this.#running = new Audit(this.#connection, this.#stopping).run();
+      return this.#running;
     });
-    return this.#running;
+    return this.#next;
   }
 }
 
