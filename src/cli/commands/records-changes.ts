@@ -139,9 +139,12 @@ async function audited(
     return counts;
   } catch (error) {
     const { toAppError } = await import('../../records/permissions.js');
-    const { code } = toFailure(toAppError(error));
+    const known = toAppError(error);
+    const { code } = toFailure(known);
     const isRefused = code === 'configuration' || (errorCodes[code as ErrorCode] ?? 500) < 500;
-    logOutcome(isRefused ? 'refused' : 'failed', { code: code === 'failed' ? 'internal' : code });
+    // Unexpected: the database's own code says more.
+    const shown = code === 'failed' ? ((known as { code?: string }).code ?? 'internal') : code;
+    logOutcome(isRefused ? 'refused' : 'failed', { code: shown });
     throw error;
   }
 }

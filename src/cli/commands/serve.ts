@@ -68,7 +68,7 @@ async function runRouter(env: NodeJS.ProcessEnv): Promise<void> {
   const config = loadConfig(env, 'serve');
   let running: Running | undefined;
   // Before the first await: process 1 of a container ignores a signal without a listener.
-  const { signal } = untilSignal(() => {
+  const { signal, abort } = untilSignal(() => {
     running?.kill();
     process.exit(1);
   });
@@ -81,6 +81,8 @@ async function runRouter(env: NodeJS.ProcessEnv): Promise<void> {
   process.prependListener('uncaughtException', logFatal);
   process.prependListener('unhandledRejection', logFatal);
   const reason = await Promise.race([signalled, running.mustStop]);
+  // From now on the first signal ends the process, also if none has stopped it.
+  abort();
   log.info({ reason }, 'stopping; finishing requests in flight');
   await running.stop();
   log.info('stopped');
