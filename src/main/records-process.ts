@@ -21,7 +21,7 @@ import { type LoopState, SupervisedLoop } from '../loop.js';
 import type { OperationName, RecordsStatus, RemoteOperations } from '../records/admin.js';
 import type { RecordGauges } from '../records/metrics.js';
 import { defaultBounds } from '../records/workflow.js';
-import { Channel } from './channel.js';
+import { Channel, NoAnswer } from './channel.js';
 import { entryOf, exitOf } from './processes.js';
 import type { RecordsConfig, RecordsParts, RecordsPlane } from './records-plane.js';
 import {
@@ -164,7 +164,11 @@ class RecordsProcess implements RecordsPlane {
       throw recordsUnavailable(this.#down ?? 'the records process has ended');
     if (this.#channel.waiting >= maxCalls)
       throw recordsUnavailable(`the records process is busy with ${maxCalls} operations`);
-    return this.#channel.call('operate', [name, args]);
+    try {
+      return await this.#channel.call('operate', [name, args]);
+    } catch (error) {
+      throw error instanceof NoAnswer ? recordsUnavailable('the records process has ended') : error;
+    }
   }
 
   /** Runs the process once. Resolves when it was stopped, throws if it ended on its own. */

@@ -26,7 +26,7 @@ import { messageOf } from '../errors.js';
 import { SupervisedLoop } from '../loop.js';
 import { createLogger, type Logger } from '../observe/log.js';
 import { PacedRender } from '../observe/paced-render.js';
-import { Channel } from './channel.js';
+import { Channel, NoAnswer } from './channel.js';
 import { entryOf, exitOf } from './processes.js';
 import { askWorker1, recordsUnavailable } from './records-report.js';
 
@@ -236,7 +236,11 @@ export class WorkerGroup {
     const endedEarly = ended.then((how) => {
       throw new Error(`worker ${number} ended with ${how} during its start`);
     });
-    await Promise.race([channel.call('start', [config, number], startTimeoutMs), endedEarly]);
+    const started = channel.call('start', [config, number], startTimeoutMs).catch((error: unknown) => {
+      if (!(error instanceof NoAnswer)) throw error;
+      throw new Error(`worker ${number} did not start within ${startTimeoutMs / 1000} s`);
+    });
+    await Promise.race([started, endedEarly]);
   }
 
   async #render(): Promise<string> {
