@@ -561,6 +561,13 @@ export const brokenScripts: readonly BrokenScript[] = [
     ops: [...c3Waits, ...fill(basic, 'C3')],
   },
   {
+    broken: 'a waiting call that was released is queued again',
+    script: 'release',
+    line: "call('SET', P .. 'waiting:released:' .. sid, digits(now + grace), 'PX', grace)",
+    becomes: '',
+    ops: [...c3Waits, release('C3'), ...ask(2, 'C3')],
+  },
+  {
     broken: 'a late release ends the wait of a call',
     script: 'release',
     line: "if ARGV[3] ~= '' then return { 'stale_fence', '' } end",

@@ -50,6 +50,8 @@ export const keyTable = /** @type {const} */ ({
   waitingCalls: { pattern: 'waiting:calls:{merchant}', types: ['zset'] },
   /** Pool and priority to the highest start tag served: the tag of a queue that enters. */
   waitingTags: { pattern: 'waiting:tags', types: ['hash'] },
+  /** A waiting call that was released: a request that was on its way does not queue it again. */
+  waitReleased: { pattern: 'waiting:released:{sid}', types: ['string'], ttl: 'required' },
   podMetadata: { pattern: 'pod:metadata', types: ['hash'] },
   podTier: { pattern: 'pod:tier:{pod}', types: ['string'] },
   /** An operator may set this mark by hand, without a TTL. */

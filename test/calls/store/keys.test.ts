@@ -97,6 +97,7 @@ const ours: Row[] = [
   { name: /^waiting:queues$/, type: is('set') },
   { name: /^waiting:(due|calls:\w*)$/, type: is('zset') },
   { name: /^waiting:queue:\w*$/, type: is('hash') },
+  { name: /^waiting:released:\w+$/, type: is('string'), ttlMs: testTimes.reportGraceMs },
   { name: /^(pool|merchant):\w+:waiting$/, type: is('zset') },
 ];
 
@@ -149,6 +150,8 @@ describeEngines('keys', (engine) => {
     await on.connection.run('setMerchant', ['shop', '{"max_calls":1}', 'test', 1]);
     await on.allocate('limited', ['merchant:acme'], { merchantId: 'shop' });
     await on.ask('waits', ['pool:gold'], { hold: holdRules() });
+    await on.ask('leaves', ['pool:gold'], { hold: holdRules() });
+    await on.calls.release('leaves');
     await on.calls.renew('v');
     await on.calls.report('basic-1', ['b1', 'b2']);
     await on.calls.report('basic-2', ['adopted'], { intervalMs: 10_000 });
@@ -217,7 +220,12 @@ describeEngines('keys', (engine) => {
   it('a removed pod leaves only events and the tombstones of its calls', async () => {
     await live(store);
     await store.calls.release('waits');
-    await engine.redis.del('voice:waiting:queue:'); // expires within a minute
+    // They expire within a minute.
+    await engine.redis.del(
+      'voice:waiting:queue:',
+      'voice:waiting:released:waits',
+      'voice:waiting:released:leaves',
+    );
     const pods = ['gold-1', 'gold-2', 'gold-3', 'basic-1', 'basic-2', 'vip-1', 'acme-1', 'acme-2', 'acme-3'];
     await store.pools.remove(store.epoch, pods, 'gone');
     const left = (await scan(engine.redis)).filter(
@@ -287,7 +295,7 @@ describeEngines('keys', (engine) => {
 
   it('rare events are also in the journal, under the same id; those of every call are not', async () => {
     await live(store);
-    const often = /^\S+ type (call_allocated|call_released|call_waiting|no_pods) /;
+    const often = /^\S+ type (call_allocated|call_released|call_waiting|wait_abandoned|no_pods) /;
     const events = await kept('voice:events');
     expect(events.some((text) => often.test(text))).toBe(true);
     expect(await kept('voice:journal')).toEqual(events.filter((text) => !often.test(text)));

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { PoolId } from '../../../src/config/tiers.js';
 import { describeEngines } from '../../support/engines.js';
 import { checkInvariants } from '../../support/invariants.js';
-import { holdRules, openStore, type TestStore } from '../../support/store.js';
+import { holdRules, openStore, type TestStore, testTimes } from '../../support/store.js';
 
 describeEngines('waiting calls', (engine) => {
   let store: TestStore;
@@ -88,6 +88,16 @@ describeEngines('waiting calls', (engine) => {
     await store.calls.release('busy');
     expect(await engine.redis.scard('voice:pool:gold:available')).toBe(1);
     await expect(store.calls.release('1')).rejects.toMatchObject({ code: 'call_not_found' });
+  });
+
+  it('a request that arrives after its waiting call was released gets no pod and no place', async () => {
+    await wait('1');
+    await store.calls.release('1');
+    expect(await wait('1')).toEqual({ refusal: 'wait_over' });
+    await store.calls.release('busy');
+    expect(await wait('1')).toEqual({ refusal: 'wait_over' });
+    store.advance(testTimes.reportGraceMs);
+    expect(await wait('1')).toMatchObject({ allocation: { podName: 'a' } });
   });
 
   it('refuses a call when as many wait as the limits allow', async () => {

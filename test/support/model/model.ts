@@ -66,6 +66,7 @@ export class Model extends ModelWaits {
       };
       return same(outcome, { allocation });
     }
+    if (hold && (this.releasedWaits.get(sid) ?? 0) > this.now) return same(outcome, { refusal: 'wait_over' });
     if (this.waits.has(sid) && hold) {
       const waiting = this.askAgain(sid);
       return same(outcome, waiting ? { waiting } : { refusal: 'wait_expired' });
@@ -137,6 +138,7 @@ export class Model extends ModelWaits {
     if (this.waits.has(sid) && fence !== undefined) return 'stale_fence';
     if (this.waits.has(sid)) {
       this.endWait(sid);
+      this.releasedWaits.set(sid, this.now + this.times.reportGraceMs);
       return notWaiting;
     }
     const record = this.records.get(sid);

@@ -32,6 +32,8 @@ export interface ModelQueue {
 
 export class ModelWaits extends ModelState {
   readonly waits = new Map<string, ModelWait>();
+  /** Released while they waited: until when they cannot wait again. */
+  readonly releasedWaits = new Map<string, number>();
   readonly queues = new Map<string, ModelQueue>();
   readonly limits = new Map<string, number>();
   readonly limited = new Map<string, Set<string>>();

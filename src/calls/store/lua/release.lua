@@ -3,12 +3,10 @@
 --       6 current time in ISO 8601 as the router estimates it ('' = formatted here),
 --       7.. fields of the event: 'reason' and 'connect_failed' if the caller could not connect to the pod, then 'by' and the
 --       operator who ends it; not for every call, because each argument costs time
--- Result: 'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = the pod was blocked, as the lines of one
---         string (as in allocate.lua) | {'not_found'}
---         {'stale_fence', the call's fence} | {'claimed'} | {'was_waiting', ms waited}
+-- Result: 'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = the pod was blocked, as lines of one
+--         string | {'not_found'} | {'stale_fence', the call's fence} | {'claimed'} | {'was_waiting', ms waited}
 -- Guarantee: releases only the named call; a second release changes nothing. A waiting call gets the pod in the same step,
--- unless Redis is out of memory. Derived keys and fields for operators are written with pcall: a key of a wrong type must not
--- stop the release half-way. The common path (an exclusive pod, not blocked) is inline, as in allocate.
+-- unless Redis is out of memory. Keys for operators are written with pcall: a wrong type must not stop it half-way.
 -- Flap guard: a call has failed if its caller could not connect, or if it ends within 5 s of its allocation and was neither
 -- renewed nor reported: a proxy gives up on a dead pod after 2 to 3 s, and few real calls are as short. The third failed
 -- call in a row sets the pod back; a short one only if the pod differs from its pool. That check takes up to 12 commands, so
@@ -21,7 +19,9 @@ local pod, merchant = record[1], record[5]
 if not pod and record[4] then
   if ARGV[3] ~= '' then return { 'stale_fence', '' } end
   --#include base queues
-  return { 'was_waiting', end_wait_of(sid, 'wait_abandoned', 'released') }
+  local waited = end_wait_of(sid, 'wait_abandoned', 'released')
+  call('SET', Key.wait_released(sid), digits(now + grace), 'PX', grace)
+  return { 'was_waiting', waited }
 end
 if not pod then return { 'not_found' } end
 if ARGV[3] ~= '' and record[2] ~= ARGV[3] then return { 'stale_fence', record[2] or '' } end

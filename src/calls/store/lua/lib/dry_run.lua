@@ -59,7 +59,8 @@ local function pass(name)
 end
 
 local others = {
-  PEXPIRE = skip, PERSIST = skip, XADD = skip, ZINTER = pass('ZINTER'), SISMEMBER = pass('SISMEMBER'),
+  PEXPIRE = skip, PERSIST = skip, XADD = skip, GET = pass('GET'), ZINTER = pass('ZINTER'),
+  SISMEMBER = pass('SISMEMBER'),
   TIME = function() return store.call('TIME') end,
   DEL = function(...)
     for _, key in ipairs({ ... }) do copies[key] = { is_new = true, values = {}, changes = 0, added = 0 } end
