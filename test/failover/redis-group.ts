@@ -151,7 +151,8 @@ function openSentinel(i: number, port: number, masterPort: number, folders: Fold
     ...[`port ${port}`, 'bind 127.0.0.1', `bind-source-addr ${peerAddress}`, `dir ${folders.data}`],
     ...['sentinel announce-ip 127.0.0.1', `sentinel announce-port ${port}`],
     `sentinel monitor ${group} 127.0.0.1 ${masterPort} 2`,
-    `sentinel down-after-milliseconds ${group} 1000`,
+    // A Sentinel connects at most once a second: with 1000 it may replace a new master that it has not reached yet.
+    `sentinel down-after-milliseconds ${group} 2000`,
     `sentinel failover-timeout ${group} 3000`,
   ];
   writeFileSync(file, `${lines.join('\n')}\n`);
