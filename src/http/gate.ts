@@ -102,7 +102,7 @@ export function gatedServer(
       admission.arrived();
       const isStranger = admission.isLate && kind !== 'probe' && !mayBeKnown(request);
       if (isStranger || !admission.hasRoom(kind)) {
-        count(request, kind);
+        count(request, kind, isStranger);
         refuse(context, request, response, isStranger);
         return;
       }
@@ -157,14 +157,15 @@ function rejectionCounter({
   metrics,
   log,
   clock,
-}: GateContext): (request: IncomingMessage, kind: Kind) => void {
+}: GateContext): (request: IncomingMessage, kind: Kind, isStranger: boolean) => void {
   const log503 = onceASecond(clock, (refused) => {
     const { inFlight: in_flight, callLimit: limit } = admission;
     log.warn({ refused, in_flight, limit }, 'router overloaded; requests rejected with 503');
   });
-  return ({ method = '', url = '' }, kind) => {
+  return ({ method = '', url = '' }, kind, isStranger) => {
     const isCall = kind === 'call';
-    metrics.requestsShed.inc({ kind: isCall || newCallWebhook.test(url) ? 'call' : 'other' });
+    const shed = isCall || newCallWebhook.test(url) ? 'call' : 'other';
+    metrics.requestsShed.inc({ kind: isStranger ? 'stranger' : shed });
     metrics.httpRequests.inc({ method, endpoint: isCall ? '/api/v1/allocate' : 'unmatched', status: '503' });
     log503();
   };

@@ -92,6 +92,10 @@ describeOneEngine('strangers', (engine) => {
     expect((await router.get('//')).status).toBe(503);
     expect((await router.get('/ready')).status).toBe(200);
     expect(await served()).toEqual([200, 200]);
+    // Not as calls: strangers raise no alert.
+    const { values } = await router.context.metrics.requestsShed.get();
+    const shed = Object.fromEntries(values.map(({ labels, value }) => [labels.kind, value]));
+    expect(shed).toEqual({ call: 0, other: 0, stranger: 2 });
   });
 
   it('a connection ends with the first rejection, unless it has carried a valid key', async () => {
