@@ -8,7 +8,7 @@
 import { randomUUID } from 'node:crypto';
 import { access, constants, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Clock } from '../clock.js';
+import { type Clock, within } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Outcome } from './store.js';
 
@@ -82,11 +82,8 @@ export class RedisSpool implements Spool {
   }
 
   #timed<T>(answer: Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const cancel = this.#clock.after(redisTimeoutMs, () =>
-        reject(new Error(`Redis did not answer within ${redisTimeoutMs} ms`)),
-      );
-      answer.then(resolve, reject).finally(cancel);
+    return within(this.#clock, redisTimeoutMs, answer, () => {
+      throw new Error(`Redis did not answer within ${redisTimeoutMs} ms`);
     });
   }
 }

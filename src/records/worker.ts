@@ -15,7 +15,7 @@ import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { Worker as Thread } from 'node:worker_threads';
 import type { ClientConfig, PoolConfig } from 'pg';
-import type { Clock } from '../clock.js';
+import { type Clock, within } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Queryable, Sessions } from './sessions.js';
@@ -95,9 +95,7 @@ export class RecordWorker {
     if (thread) {
       const ended = new Promise((resolve) => thread.once('exit', resolve));
       thread.postMessage('stop');
-      const over = new AbortController();
-      await Promise.race([ended, this.#options.clock.sleep(1000, over.signal)]);
-      over.abort();
+      await within(this.#options.clock, 1000, ended, () => {});
       await thread.terminate();
     }
     if (signOff) await this.#signOff();
