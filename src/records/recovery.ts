@@ -27,6 +27,7 @@ import { RecordStore, type Recovered } from './store.js';
 import { Sweeps } from './sweeps.js';
 import { openTables } from './table.js';
 import {
+  type AnyWorkflow,
   type Bounds,
   type DurationLike,
   defaultBounds,
@@ -37,8 +38,7 @@ import {
 
 export interface RecoveryOptions {
   pool: Pool;
-  // biome-ignore lint/suspicious/noExplicitAny: workflows of different rows in one recovery.
-  workflows: readonly Workflow<any>[];
+  workflows: readonly AnyWorkflow[];
   log?: Logger;
   observer?: RecordObserver;
   /** A worker without a heartbeat for this long is dead. Default: 45 s. */
