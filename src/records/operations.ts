@@ -13,7 +13,7 @@ import type { Pool } from 'pg';
 import { type Clock, systemClock } from '../clock.js';
 import { AppError, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
-import { maxIds, type RecordNumbers, showNumbers } from './documents.js';
+import { maxIds, type RecordNumbers, showNumbers } from './admin.js';
 import { type Inspection, inspect, openStore, recentResets } from './inspect.js';
 import { notify } from './listener.js';
 import type { RecordObserver } from './observer.js';
