@@ -9,6 +9,7 @@
  */
 import type { Clock } from '../clock.js';
 import type { Claim, RecordStore } from './store.js';
+import { keyOf } from './store-types.js';
 
 /** Well below the 30 s of grace that a claim has beyond its timeout. */
 const maxAgeMs = 10_000;
@@ -114,8 +115,8 @@ export class ClaimQueue {
     const { store, clock, onLost } = this.#options;
     const nowMs = clock.monotonic();
     const sent = this.#all();
-    const held = new Set((await store.renew(sent)).map(({ id, token }) => `${token} ${id}`));
-    const lost = new Set(sent.filter(({ id, token }) => !held.has(`${token} ${id}`)));
+    const held = new Set((await store.renew(sent)).map(keyOf));
+    const lost = new Set(sent.filter((claim) => !held.has(keyOf(claim))));
     for (const claim of sent) if (!lost.has(claim)) claim.confirmedMs = nowMs;
     // Claims that have started since are checked where they run.
     const lostHere = this.#all().filter((claim) => lost.has(claim));
