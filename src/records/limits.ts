@@ -16,8 +16,8 @@
  */
 import type { QueryResult } from 'pg';
 import type { ClaimedRows } from './claimed-rows.js';
-import type { Column } from './columns.js';
-import { quoteName, quoteText } from './identifiers.js';
+import { type Column, coversStatus } from './columns.js';
+import { quoteName } from './identifiers.js';
 import { queries } from './queries.generated.js';
 import type { Queryable, Sessions } from './sessions.js';
 import type { Table } from './table.js';
@@ -135,23 +135,6 @@ export async function keyIndex(
   return rows.some(({ names, condition }) =>
     condition === null
       ? starts(names, [status.column, ...wanted])
-      : starts(names, wanted) &&
-        condition.includes(quoteText(status.queued)) &&
-        / = /.test(condition) &&
-        !/ AND |\bNOT\b| OR | IS |<>/.test(condition),
+      : starts(names, wanted) && coversStatus(condition, status.queued),
   );
-}
-
-export function limitAdvice(
-  { status, order }: Workflow,
-  name: string,
-  key: Column,
-  isIndexed: boolean,
-  isPlain: boolean,
-): string[] {
-  if (isIndexed) return [];
-  const columns = [key.name, ...order.map(({ column }) => column)].map((column) => quoteName([column]));
-  return [
-    `no index finds rows in ${quoteText(status.queued)} by ${quoteName([key.name])} (limit.key): every claim reads all queued rows; CREATE INDEX${isPlain ? ' CONCURRENTLY' : ''} ON ${name} (${columns.join(', ')}) WHERE ${quoteName([status.column])} = ${quoteText(status.queued)}`,
-  ];
 }
