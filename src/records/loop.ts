@@ -172,10 +172,7 @@ class Loop implements RecordLoop {
     const { workflows, redis, spoolFolder, heartbeat } = this.#options;
     await assertMigrated(this.#sessions);
     const tables = await openTables(this.#sessions, workflows);
-    const { rows } = await this.#sessions.query<{ id: string }>(
-      'SELECT id FROM smart_router.installation',
-      [],
-    );
+    const { rows } = await this.#sessions.query<{ id: string }>('SELECT id FROM smart_router.installation');
     const clock = this.#clock;
     const shared = { clock, log: this.#log, observer: this.#observer, sessions: this.#sessions };
     const disk = new DiskSpool(spoolFolder ?? join(tmpdir(), 'smart-router-spool'));
@@ -192,7 +189,7 @@ class Loop implements RecordLoop {
     const breaker = new Breaker({
       clock,
       probe: async () => {
-        await this.#sessions.query('SELECT 1', []);
+        await this.#sessions.query('SELECT 1');
       },
       onBack: async () => {
         for (const finisher of finishers)

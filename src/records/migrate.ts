@@ -34,8 +34,7 @@ export async function applyMigrations(
     try {
       // At any other level, a process that waited for the lock would not see what the first one did.
       const applied = await sessions.transaction(
-        (client) =>
-          apply({ query: (text, values = []) => sessions.queryOn(client, text, values) }, set, wanted),
+        (client) => apply({ query: (text, values) => sessions.queryOn(client, text, values) }, set, wanted),
         'READ COMMITTED',
       );
       return { applied };
