@@ -7,7 +7,7 @@
  * is written down; and of those that had started when their worker died again (suspects), this process runs one at a
  * time.
  */
-import type { Clock } from '../clock.js';
+import { type Clock, singleFlight } from '../clock.js';
 import type { Claim, RecordStore } from './store.js';
 import { keyOf } from './store-types.js';
 
@@ -31,7 +31,7 @@ export class ClaimQueue {
   readonly #options: ClaimQueueOptions;
   #claims: Claim[] = [];
   #suspects: Claim[] = [];
-  #renewing: Promise<void> | undefined;
+  readonly #renew = singleFlight(() => this.#renewAll());
 
   constructor(options: ClaimQueueOptions) {
     this.#options = options;
@@ -102,13 +102,6 @@ export class ClaimQueue {
 
   #ageMs(claim: Claim): number {
     return this.#options.clock.monotonic() - claim.confirmedMs;
-  }
-
-  #renew(): Promise<void> {
-    this.#renewing ??= this.#renewAll().finally(() => {
-      this.#renewing = undefined;
-    });
-    return this.#renewing;
   }
 
   async #renewAll(): Promise<void> {

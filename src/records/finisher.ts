@@ -14,7 +14,7 @@
  * A reply may be lost after the write. So before a retry counts an outcome as late, it asks the database whether the
  * outcome is there already.
  */
-import type { Clock } from '../clock.js';
+import { type Clock, singleFlight } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
@@ -80,7 +80,6 @@ export class Finisher {
   readonly #options: FinisherOptions;
   #pending: PendingOutcome[] = [];
   #flushing: Promise<void> | undefined;
-  #replaying: Promise<number> | undefined;
   #mayHaveSpooled = false;
   #givenUp: ClaimKey[] = [];
   readonly block: WriteBlock;
@@ -123,17 +122,12 @@ export class Finisher {
   }
 
   /** Writes spooled outcomes and gives up claims; throws while the database is unreachable. */
-  replay(): Promise<number> {
-    this.#replaying ??= this.#replay()
-      .catch((error: unknown) => {
-        if (!isSessionFault(error)) this.block.begin(error);
-        throw error;
-      })
-      .finally(() => {
-        this.#replaying = undefined;
-      });
-    return this.#replaying;
-  }
+  readonly replay = singleFlight(() =>
+    this.#replay().catch((error: unknown) => {
+      if (!isSessionFault(error)) this.block.begin(error);
+      throw error;
+    }),
+  );
 
   async #recoverGivenUp(): Promise<void> {
     const { store, workflow, observer, log } = this.#options;

@@ -4,6 +4,7 @@
  * After a read that found no change, the next one is at least a second later: the cause may be a row. A table that no
  * longer fits its workflow is a ConfigError, as at the start.
  */
+import { singleFlight } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import { codeOf, isStatusKept, type Sessions } from './sessions.js';
 import type { QueryName, Table } from './table.js';
@@ -13,7 +14,7 @@ const betweenReadsMs = 1000;
 export class LiveTable {
   readonly #sessions: Sessions;
   #table: Table;
-  #reading: Promise<void> | undefined;
+  readonly #read = singleFlight(() => this.#readNow());
   #nextReadMs = 0;
   #problem: ConfigError | undefined;
 
@@ -62,16 +63,10 @@ export class LiveTable {
     );
   }
 
-  async #read(): Promise<void> {
-    if (!this.#reading && this.#sessions.clock.monotonic() < this.#nextReadMs) return;
-    this.#reading ??= this.#readNow().finally(() => {
-      this.#reading = undefined;
-    });
-    await this.#reading;
-  }
-
   async #readNow(): Promise<void> {
-    this.#nextReadMs = this.#sessions.clock.monotonic() + betweenReadsMs;
+    const nowMs = this.#sessions.clock.monotonic();
+    if (nowMs < this.#nextReadMs) return;
+    this.#nextReadMs = nowMs + betweenReadsMs;
     try {
       const table = await this.#table.reread(this.#sessions);
       this.#problem = undefined;

@@ -3,7 +3,7 @@
  * finisher. A handler that ignores the abort at its timeout loses its slot 5 s later, and the recovery takes its record.
  */
 import { setMaxListeners } from 'node:events';
-import { abortWith, type Clock } from '../clock.js';
+import { abortWith, type Clock, singleFlight } from '../clock.js';
 import { formatDuration } from '../config/durations.js';
 import { isInstance, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
@@ -64,7 +64,8 @@ export class WorkflowRunner {
   readonly #queues = new Set<ClaimQueue>();
   readonly #queue: ClaimQueue;
   #refilling: Promise<void> | undefined;
-  #pausing: Promise<void> | undefined;
+  /** One pause for all slots: a pause each would add as many listeners to the one signal. */
+  readonly #pauseSlots = singleFlight(() => this.#pause(this.#stopping.signal));
   #wake = new AbortController();
   #slots: Promise<void>[] = [];
   readonly #rounds = new Set<Promise<BatchCounts>>();
@@ -198,12 +199,8 @@ export class WorkflowRunner {
         const claim = await this.#queue.take();
         if (claim) return claim;
       } catch {
-        // Claims wait until the database can confirm them. One pause for all slots: a pause each would add as many
-        // listeners to the one signal.
-        this.#pausing ??= this.#pause(signal).finally(() => {
-          this.#pausing = undefined;
-        });
-        await this.#pausing;
+        // Claims wait until the database can confirm them.
+        await this.#pauseSlots();
         continue;
       }
       if (this.#refilling) await this.#refilling;
