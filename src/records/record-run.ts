@@ -5,7 +5,7 @@ import { isInstance, messageOf, plainText } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import { isConflict, SessionError } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
-import { resetSession, TransactionClient } from './transaction-client.js';
+import { resetSession, transactionClient } from './transaction-client.js';
 import type { RecordContext, Workflow } from './workflow.js';
 
 export class ClaimLost extends Error {
@@ -141,24 +141,26 @@ export class RecordRun implements RecordContext {
       // recovery out until the end; a reset by an operator is noticed by the last check.
       await this.#assertHeld(client, false);
       let conflict: unknown;
-      const guarded = new TransactionClient(client, {
+      let isOver = false;
+      const guarded = transactionClient(client, {
+        isOver: () => isOver,
         onState: () => sessions.spoil(client),
         onError: (error) => {
           if (isConflict(error)) conflict = error;
         },
       });
       try {
-        attempt.running = Promise.resolve(work(guarded.client));
+        attempt.running = Promise.resolve(work(guarded));
         const result = await attempt.running;
         // Before the check: the role that the handler has set may lack the right to read the claim.
-        if (sessions.isSpoiled(client)) await sessions.queryOn(client, resetSession, []);
+        if (sessions.isSpoiled(client)) await sessions.queryOn(client, resetSession);
         attempt.commit = { xact: await this.#assertHeld(client, true), result };
         return result;
       } catch (error) {
         // Even if the handler caught the conflict, the transaction must run again.
         throw conflict ?? error;
       } finally {
-        guarded.end();
+        isOver = true;
       }
     });
   }
