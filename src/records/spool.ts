@@ -31,47 +31,38 @@ export interface SpoolRedis {
 }
 
 const batchSize = 500;
+const prefix = 'smart_router:records:spool:';
 const maxInRedis = 1_000_000;
 const maxBytesOnDisk = 256 * 1024 * 1024;
 /** A client may retry without end. */
 const redisTimeoutMs = 2000;
 
 export class RedisSpool implements Spool {
-  readonly #redis: SpoolRedis;
-  readonly #clock: Clock;
-  readonly #prefix: string;
-  readonly #max: number;
-
   constructor(
-    redis: SpoolRedis,
-    clock: Clock,
-    { prefix = 'smart_router:records:spool:', max = maxInRedis }: { prefix?: string; max?: number } = {},
-  ) {
-    this.#redis = redis;
-    this.#clock = clock;
-    this.#prefix = prefix;
-    this.#max = max;
-  }
+    readonly redis: SpoolRedis,
+    readonly clock: Clock,
+    readonly max = maxInRedis,
+  ) {}
 
   async add(place: string, outcomes: readonly Outcome[]): Promise<void> {
-    const key = this.#prefix + place;
-    const waiting = await this.#timed(this.#redis.llen(key));
-    if (waiting + outcomes.length > this.#max) throw new Error('the spool in Redis is full');
-    await this.#timed(this.#redis.rpush(key, ...outcomes.map(line)));
+    const key = prefix + place;
+    const waiting = await this.#timed(this.redis.llen(key));
+    if (waiting + outcomes.length > this.max) throw new Error('the spool in Redis is full');
+    await this.#timed(this.redis.rpush(key, ...outcomes.map(line)));
   }
 
   async replay(place: string, write: (outcomes: Outcome[]) => Promise<void>): Promise<boolean> {
-    const key = this.#prefix + place;
+    const key = prefix + place;
     try {
       // Outcomes that `write` adds are for the next replay.
-      for (let left = await this.#timed(this.#redis.llen(key)); left > 0; ) {
-        const values = await this.#timed(this.#redis.lrange(key, 0, Math.min(batchSize, left) - 1));
+      for (let left = await this.#timed(this.redis.llen(key)); left > 0; ) {
+        const values = await this.#timed(this.redis.lrange(key, 0, Math.min(batchSize, left) - 1));
         if (values.length === 0) return true;
         await write(values.flatMap(parse)).catch((error: unknown) => {
           throw new WriteFailed(error);
         });
         // By value: another process may replay the same list.
-        for (const value of values) await this.#timed(this.#redis.lrem(key, 1, value));
+        for (const value of values) await this.#timed(this.redis.lrem(key, 1, value));
         left -= values.length;
       }
       return true;
@@ -82,7 +73,7 @@ export class RedisSpool implements Spool {
   }
 
   #timed<T>(answer: Promise<T>): Promise<T> {
-    return within(this.#clock, redisTimeoutMs, answer, () => {
+    return within(this.clock, redisTimeoutMs, answer, () => {
       throw new Error(`Redis did not answer within ${redisTimeoutMs} ms`);
     });
   }
