@@ -4,9 +4,9 @@
  * reply closes it, after spooled outcomes have been written.
  */
 import { type Clock, unlessAborted } from '../clock.js';
+import { Backoff } from '../loop.js';
 
 const failuresToOpen = 3;
-const maxPauseMs = 30_000;
 
 export interface BreakerOptions {
   clock: Clock;
@@ -60,8 +60,8 @@ export class Breaker {
   async #untilBack(): Promise<void> {
     const { clock, probe, onBack, onChange } = this.#options;
     const { signal } = this.#stopping;
-    for (let pauseMs = 1000; ; pauseMs = Math.min(2 * pauseMs, maxPauseMs)) {
-      await clock.sleep(pauseMs * (1 - 0.2 * clock.random()), signal);
+    for (const backoff = new Backoff(); ; ) {
+      await clock.sleep(backoff.after(0) * (1 - 0.2 * clock.random()), signal);
       if (signal.aborted) return;
       try {
         await probe();
