@@ -121,6 +121,17 @@ export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise
   });
 }
 
+/** Returns a function that runs `work`; while a run is in progress, further calls join it. */
+export function singleFlight<T>(work: () => Promise<T>): () => Promise<T> {
+  let running: Promise<T> | undefined;
+  return () => {
+    running ??= work().finally(() => {
+      running = undefined;
+    });
+    return running;
+  };
+}
+
 /** A signal that aborts with the caller's, or with the error of `late` after `ms`; the time can be restarted. */
 export class Deadline {
   readonly #over = new AbortController();

@@ -1,6 +1,6 @@
 /** The shapes of requests and responses about records; see schemas.ts. */
 import Type from 'typebox';
-import { maxIds } from '../records/documents.js';
+import { maxIds } from '../records/admin.js';
 import { flag, limit, orNull, seconds, text, texts, upTo1000, whole } from './schemas.js';
 
 export const RecordWorkflows = Type.Object({

@@ -67,8 +67,8 @@ async function reportForever(): Promise<never> {
 
 async function operate(name: OperationName, args: unknown[]): Promise<unknown> {
   try {
-    const operation = plane?.operations()[name] as (...all: unknown[]) => Promise<unknown>;
-    return await operation(...args);
+    const operations = plane?.operations() as Record<OperationName, (...all: unknown[]) => Promise<unknown>>;
+    return await operations[name](...args);
   } finally {
     // The router gets the counts and log lines of an operation before its answer.
     await reports.flush();

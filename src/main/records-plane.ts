@@ -14,12 +14,7 @@ import { type Config, hidePassword } from '../config/config.js';
 import { AppError, ConfigError, messageOf } from '../errors.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import type { Logger } from '../observe/log.js';
-import {
-  operationNames,
-  type RecordsAdmin,
-  type RecordsStatus,
-  type RemoteOperations,
-} from '../records/admin.js';
+import type { RecordsAdmin, RecordsStatus, RemoteOperations } from '../records/admin.js';
 import {
   createRecordLoop,
   createRecovery,
@@ -173,9 +168,7 @@ export class Plane implements RecordsPlane {
         retryAfterSeconds: 5,
       });
     }
-    const { operations } = this.#work;
-    const bound = operationNames.map((name) => [name, operations[name].bind(operations)]);
-    return Object.fromEntries(bound) as RemoteOperations;
+    return this.#work.operations;
   }
 
   start(): void {

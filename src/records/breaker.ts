@@ -3,10 +3,10 @@
  * failures in a row, or when a finished record could not be written. Then it probes after 1, 2, 4 ... 30 s. The first
  * reply closes it, after spooled outcomes have been written.
  */
-import type { Clock } from '../clock.js';
+import { type Clock, unlessAborted } from '../clock.js';
+import { Backoff } from '../loop.js';
 
 const failuresToOpen = 3;
-const maxPauseMs = 30_000;
 
 export interface BreakerOptions {
   clock: Clock;
@@ -47,15 +47,8 @@ export class Breaker {
 
   /** Resolves when the breaker is closed, or the signal aborts. */
   async ready(signal: AbortSignal): Promise<void> {
-    while (this.#closing && !signal.aborted && !this.#stopping.signal.aborted) {
-      let giveUp = () => {};
-      const gaveUp = new Promise<void>((resolve) => {
-        giveUp = resolve;
-      });
-      signal.addEventListener('abort', giveUp, { once: true });
-      await Promise.race([this.#closing, gaveUp]);
-      signal.removeEventListener('abort', giveUp);
-    }
+    while (this.#closing && !signal.aborted && !this.#stopping.signal.aborted)
+      await unlessAborted(this.#closing, signal);
   }
 
   /** Resolves when no probe runs; the breaker keeps its state. */
@@ -67,8 +60,8 @@ export class Breaker {
   async #untilBack(): Promise<void> {
     const { clock, probe, onBack, onChange } = this.#options;
     const { signal } = this.#stopping;
-    for (let pauseMs = 1000; ; pauseMs = Math.min(2 * pauseMs, maxPauseMs)) {
-      await clock.sleep(pauseMs * (1 - 0.2 * clock.random()), signal);
+    for (const backoff = new Backoff(); ; ) {
+      await clock.sleep(backoff.after(0) * (1 - 0.2 * clock.random()), signal);
       if (signal.aborted) return;
       try {
         await probe();

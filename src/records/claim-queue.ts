@@ -7,8 +7,9 @@
  * is written down; and of those that had started when their worker died again (suspects), this process runs one at a
  * time.
  */
-import type { Clock } from '../clock.js';
+import { type Clock, singleFlight } from '../clock.js';
 import type { Claim, RecordStore } from './store.js';
+import { keyOf } from './store-types.js';
 
 /** Well below the 30 s of grace that a claim has beyond its timeout. */
 const maxAgeMs = 10_000;
@@ -30,7 +31,7 @@ export class ClaimQueue {
   readonly #options: ClaimQueueOptions;
   #claims: Claim[] = [];
   #suspects: Claim[] = [];
-  #renewing: Promise<void> | undefined;
+  readonly #renew = singleFlight(() => this.#renewAll());
 
   constructor(options: ClaimQueueOptions) {
     this.#options = options;
@@ -103,19 +104,12 @@ export class ClaimQueue {
     return this.#options.clock.monotonic() - claim.confirmedMs;
   }
 
-  #renew(): Promise<void> {
-    this.#renewing ??= this.#renewAll().finally(() => {
-      this.#renewing = undefined;
-    });
-    return this.#renewing;
-  }
-
   async #renewAll(): Promise<void> {
     const { store, clock, onLost } = this.#options;
     const nowMs = clock.monotonic();
     const sent = this.#all();
-    const held = new Set((await store.renew(sent)).map(({ id, token }) => `${token} ${id}`));
-    const lost = new Set(sent.filter(({ id, token }) => !held.has(`${token} ${id}`)));
+    const held = new Set((await store.renew(sent)).map(keyOf));
+    const lost = new Set(sent.filter((claim) => !held.has(keyOf(claim))));
     for (const claim of sent) if (!lost.has(claim)) claim.confirmedMs = nowMs;
     // Claims that have started since are checked where they run.
     const lostHere = this.#all().filter((claim) => lost.has(claim));

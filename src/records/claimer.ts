@@ -23,6 +23,7 @@ import { maxUnclear, singly } from './row-faults.js';
 import { isReadTimeout, isRowFault, isSessionFault, isStatusKept, mayBeRowFault } from './sessions.js';
 import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
+import type { RecordWorker } from './worker.js';
 import type { Workflow } from './workflow.js';
 
 /** Longer than a statement runs after its client stopped waiting. */
@@ -49,9 +50,7 @@ export interface ClaimerOptions {
   clock: Clock;
   log: Logger;
   observer: RecordObserver;
-  worker(): number;
-  /** Runs before a claim: the heartbeat of this worker must be recent. */
-  beAlive(): Promise<void>;
+  worker: Pick<RecordWorker, 'id' | 'beAlive'>;
   release(claims: readonly Claim[]): Promise<void>;
 }
 
@@ -82,9 +81,9 @@ export class Claimer {
   }
 
   async #claim(max: number): Promise<Claim[]> {
-    const { breaker, observer, workflow, release } = this.#options;
+    const { breaker, observer, worker, workflow, release } = this.#options;
     try {
-      await this.#options.beAlive();
+      await worker.beAlive();
       if (this.#unknown) await this.#releaseUnknown(this.#unknown);
       const claims = await this.#batch(Math.min(max, this.#batchSize));
       breaker.succeeded();
@@ -112,7 +111,7 @@ export class Claimer {
   async #releaseUnknown({ after, known, untilMs }: Unknown): Promise<void> {
     const { store, worker, workflow, log, clock } = this.#options;
     const isOver = clock.monotonic() > untilMs;
-    const records = await store.releaseUnknown(worker(), String(after), known);
+    const records = await store.releaseUnknown(worker.id, String(after), known);
     if (isOver) this.#unknown = undefined;
     if (records > 0) log.info({ workflow: workflow.name, records }, 'claim released: its reply was lost');
   }
@@ -204,7 +203,7 @@ export class Claimer {
 
   async #take(limit: number, only: string[] | null): Promise<Claim[]> {
     const { store, worker, workflow, clock } = this.#options;
-    const claims = await store.claim(worker(), limit, workflow.timeoutMs, clock.monotonic(), only);
+    const claims = await store.claim(worker.id, limit, workflow.timeoutMs, clock.monotonic(), only);
     // All records of one claim have the same token.
     const token = claims[0]?.token;
     if (token === undefined) return claims;

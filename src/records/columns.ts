@@ -1,4 +1,5 @@
 /** Reads the columns of a table from the catalogue of the database. */
+import { quoteText } from './identifiers.js';
 import type { Queryable } from './sessions.js';
 
 export interface Column {
@@ -37,4 +38,13 @@ export async function readColumns(db: Queryable, oid: string): Promise<Map<strin
     [oid],
   );
   return new Map(rows.map((column) => [column.name, column]));
+}
+
+/** Whether a partial index with this condition has every row whose status is `value`. */
+export function coversStatus(condition: string, value: string): boolean {
+  return (
+    condition.includes(quoteText(value)) &&
+    / = /.test(condition) &&
+    !/ AND |\bNOT\b| OR | IS |<>/.test(condition)
+  );
 }

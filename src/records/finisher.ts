@@ -14,16 +14,17 @@
  * A reply may be lost after the write. So before a retry counts an outcome as late, it asks the database whether the
  * outcome is there already.
  */
-import type { Clock } from '../clock.js';
+import { type Clock, singleFlight } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
-import { type FinishCounts, noCounts } from './finish-counts.js';
+import type { Breaker } from './breaker.js';
 import type { RecordObserver } from './observer.js';
 import { singly } from './row-faults.js';
 import { isLocked, isSessionFault, mayBeRowFault } from './sessions.js';
 import type { Spool } from './spool.js';
 import { type StatusGuard, whyUnchanged } from './status-guard.js';
 import type { ClaimKey, Finished, Outcome, RecordStore } from './store.js';
+import { keyOf } from './store-types.js';
 import { WriteBlock } from './write-block.js';
 
 const batchSize = 500;
@@ -41,12 +42,28 @@ export interface FinisherOptions {
   clock: Clock;
   log: Logger;
   observer: RecordObserver;
+  breaker: Breaker;
   /** Claims have ended: places under a limit may be free. */
   onWritten?(): void;
-  onSession(outcome: 'ok' | 'failed'): void;
-  /** Finished work could not be written for lack of a session: no workflow should start new work. */
-  onUnreachable(): void;
 }
+
+/** How records ended, counted by a finisher since it was last asked. */
+export interface FinishCounts {
+  completed: number;
+  failed: number;
+  /** Failed, and queued again. */
+  retried: number;
+  /** The claim was lost before. */
+  rejected: number;
+  /** To be written later. */
+  spooled: number;
+  /** Left in Processing for the recovery. */
+  abandoned: number;
+}
+
+export const noCounts = (): FinishCounts => ({
+  ...{ completed: 0, failed: 0, retried: 0, rejected: 0, spooled: 0, abandoned: 0 },
+});
 
 export interface PendingOutcome extends Outcome {
   /** There was no session to process it with. */
@@ -63,7 +80,6 @@ export class Finisher {
   readonly #options: FinisherOptions;
   #pending: PendingOutcome[] = [];
   #flushing: Promise<void> | undefined;
-  #replaying: Promise<number> | undefined;
   #mayHaveSpooled = false;
   #givenUp: ClaimKey[] = [];
   readonly block: WriteBlock;
@@ -89,11 +105,6 @@ export class Finisher {
     this.#flushing ??= this.#flush();
   }
 
-  /** The claim was lost while the record was processed: nothing is written. */
-  reject(id: string): void {
-    this.#reject([id]);
-  }
-
   /** No worker processes these any more: the recovery gets them as soon as the database answers. */
   giveUp(claims: readonly ClaimKey[]): void {
     this.#givenUp.push(...claims.map(({ id, token }) => ({ id, token })));
@@ -111,17 +122,12 @@ export class Finisher {
   }
 
   /** Writes spooled outcomes and gives up claims; throws while the database is unreachable. */
-  replay(): Promise<number> {
-    this.#replaying ??= this.#replay()
-      .catch((error: unknown) => {
-        if (!isSessionFault(error)) this.block.begin(error);
-        throw error;
-      })
-      .finally(() => {
-        this.#replaying = undefined;
-      });
-    return this.#replaying;
-  }
+  readonly replay = singleFlight(() =>
+    this.#replay().catch((error: unknown) => {
+      if (!isSessionFault(error)) this.block.begin(error);
+      throw error;
+    }),
+  );
 
   async #recoverGivenUp(): Promise<void> {
     const { store, workflow, observer, log } = this.#options;
@@ -176,14 +182,14 @@ export class Finisher {
   }
 
   async #writeWithRetries(batch: PendingOutcome[]): Promise<void> {
-    const { clock, log, workflow, onSession } = this.#options;
+    const { clock, log, workflow, breaker } = this.#options;
     let left = batch;
     let failure: unknown;
     for (let attempt = 1; left.length > 0; attempt += 1) {
       ({ left, failure } = await this.#write(left, attempt > 1));
-      if (failure === undefined) onSession('ok');
+      if (failure === undefined) breaker.succeeded();
       else {
-        if (isSessionFault(failure)) onSession('failed');
+        if (isSessionFault(failure)) breaker.failed();
         log.warn(
           { workflow, records: left.length, attempt, reason: messageOf(failure) },
           isSessionFault(failure) ? 'no session to finish records' : 'outcomes not written',
@@ -198,38 +204,35 @@ export class Finisher {
   /** All in one statement; if that fails because of a row, the unlocked ones, or one at a time. Never throws. */
   async #write(batch: PendingOutcome[], mayBeWritten: boolean): Promise<Attempt> {
     try {
-      await this.#writeAll(batch, mayBeWritten);
-      return { left: [] };
+      return await this.#finish(batch, mayBeWritten);
     } catch (error) {
-      if (!isLocked(error))
-        return mayBeRowFault(error)
-          ? this.#writeSingly(batch, mayBeWritten)
-          : { left: batch, failure: error };
+      if (!isLocked(error)) return this.#writeAfter(error, batch, mayBeWritten);
       if (batch.length === 1) return { left: batch };
     }
     try {
-      const left = await this.#writeUnlocked(batch);
-      return left ? { left } : await this.#writeSingly(batch, mayBeWritten);
-    } catch (failure) {
-      return { left: batch, failure };
+      return await this.#finish(batch, true, true);
+    } catch (error) {
+      return this.#writeAfter(error, batch, mayBeWritten);
     }
   }
 
-  async #writeSingly(batch: readonly PendingOutcome[], mayBeWritten: boolean): Promise<Attempt> {
+  /** After an error of a batch: one at a time, if the error may be of a row. */
+  async #writeAfter(error: unknown, batch: PendingOutcome[], mayBeWritten: boolean): Promise<Attempt> {
+    if (!mayBeRowFault(error) && !isLocked(error)) return { left: batch, failure: error };
     const left = new Set(batch);
     const write = async (outcome: PendingOutcome) => {
       try {
-        const isWritten = await this.#writeAll([outcome], mayBeWritten);
+        const { hasWritten } = await this.#finish([outcome], mayBeWritten);
         left.delete(outcome);
-        return isWritten;
-      } catch (error) {
-        if (isLocked(error)) return false;
-        throw error;
+        return hasWritten;
+      } catch (refusal) {
+        if (isLocked(refusal)) return false;
+        throw refusal;
       }
     };
     try {
-      for (const [outcome, error] of await singly(batch, write, this.block.othersPass)) {
-        await this.#writeRefused(outcome, error);
+      for (const [outcome, refusal] of await singly(batch, write, this.block.othersPass)) {
+        await this.#writeRefused(outcome, refusal);
         left.delete(outcome);
       }
       return { left: [...left] };
@@ -238,43 +241,29 @@ export class Finisher {
     }
   }
 
-  /** Resolves to whether any was written. */
-  async #writeAll(batch: readonly PendingOutcome[], mayBeWritten: boolean): Promise<boolean> {
+  /** `left`: with `onlyUnlocked`, the outcomes of locked rows. */
+  async #finish(
+    batch: readonly PendingOutcome[],
+    mayBeWritten: boolean,
+    onlyUnlocked = false,
+  ): Promise<{ left: PendingOutcome[]; hasWritten: boolean }> {
     const { store } = this.#options;
-    const finished = await store.finish(batch);
+    const finished = await store.finish(batch, { onlyUnlocked });
     const rest = await this.#handleUnchanged(batch, finished);
-    const { written, retried } = finished;
+    const { written } = finished;
     if (written.size > 0) this.block.passed();
-    const missing = rest.filter(({ id }) => !written.has(id));
-    if (missing.length > 0 && mayBeWritten) for (const id of await store.settled(missing)) written.add(id);
-    this.#count(rest, written, retried);
-    return written.size > 0;
-  }
-
-  /** Resolves to the locked ones; undefined if a row was refused or the lock timeout was hit here too. */
-  async #writeUnlocked(batch: readonly PendingOutcome[]): Promise<PendingOutcome[] | undefined> {
-    const { store } = this.#options;
-    try {
-      const finished = await store.finish(batch, { onlyUnlocked: true });
-      const rest = await this.#handleUnchanged(batch, finished);
-      const { written, retried } = finished;
-      const missing = rest.filter(({ id }) => !written.has(id));
-      const lost = new Set((await store.lost(missing)).map(({ id, token }) => `${token} ${id}`));
-      const isLost = ({ id, token }: PendingOutcome) => lost.has(`${token} ${id}`);
-      const left = missing.filter((outcome) => !isLost(outcome));
-      const late = missing.filter(isLost);
-      // Before they count as late: an earlier reply may have been lost.
-      if (late.length > 0) for (const id of await store.settled(late)) written.add(id);
-      this.#count(
-        rest.filter((outcome) => !left.includes(outcome)),
-        written,
-        retried,
-      );
-      return left;
-    } catch (error) {
-      if (!mayBeRowFault(error) && !isLocked(error)) throw error;
-      return undefined;
+    let late = rest.filter(({ id }) => !written.has(id));
+    let left: PendingOutcome[] = [];
+    if (onlyUnlocked) {
+      const lost = new Set((await store.lost(late)).map(keyOf));
+      left = late.filter((outcome) => !lost.has(keyOf(outcome)));
+      late = late.filter((outcome) => lost.has(keyOf(outcome)));
     }
+    // Before they count as late: an earlier reply may have been lost.
+    if (late.length > 0 && mayBeWritten) for (const id of await store.settled(late)) written.add(id);
+    const handled = rest.filter((outcome) => !left.includes(outcome));
+    this.#count(handled, finished);
+    return { left, hasWritten: written.size > 0 };
   }
 
   /** Reports outcomes whose token held and that were not written; resolves to the others. */
@@ -295,7 +284,7 @@ export class Finisher {
       const row = rows.get(outcome.id);
       const { reason, isRefused, isStuck } = whyUnchanged(row, restored.includes(outcome.id));
       if (isStuck) this.#alertZombie(outcome, reason, reason);
-      else this.#reject([outcome.id], false);
+      else this.reject([outcome.id], false);
       if (isRefused) refusal ??= reason;
       if (row?.isQueued) guard.isProven = false;
       reasons.set(reason, [...(reasons.get(reason) ?? []), outcome.id]);
@@ -316,7 +305,7 @@ export class Finisher {
     const failure = { ...outcome, error: `The outcome was refused: ${messageOf(error)}` };
     try {
       const finished = await store.finish([failure], { isFinal: true });
-      this.#count(await this.#handleUnchanged([failure], finished), finished.written);
+      this.#count(await this.#handleUnchanged([failure], finished), finished);
     } catch (again) {
       if (!mayBeRowFault(again)) throw again;
       this.#alertZombie(outcome, again, 'the database refuses its outcome');
@@ -325,7 +314,7 @@ export class Finisher {
 
   /** Spools finished work. `failure` is undefined for locked rows. */
   async #keep(batch: readonly PendingOutcome[], failure: unknown): Promise<void> {
-    const { workflow, place, spool, observer, log, onUnreachable } = this.#options;
+    const { workflow, place, spool, observer, log, breaker } = this.#options;
     const finished = batch.filter(({ unprocessed }) => unprocessed !== true);
     for (const outcome of batch) {
       if (!outcome.unprocessed) continue;
@@ -339,7 +328,8 @@ export class Finisher {
       this.#counts.spooled += finished.length;
       observer.spooled?.(workflow, finished.length);
       log.warn({ workflow, records: finished.length }, 'outcomes spooled until they can be written');
-      if (isSessionFault(failure)) onUnreachable();
+      // No workflow starts new work that could not be finished.
+      if (isSessionFault(failure)) breaker.open();
       else if (failure !== undefined) this.block.begin(failure);
     } catch (error) {
       for (const outcome of finished) this.#alertZombie(outcome, error);
@@ -357,11 +347,7 @@ export class Finisher {
     );
   }
 
-  #count(
-    batch: readonly PendingOutcome[],
-    written: ReadonlySet<string>,
-    retried: ReadonlySet<string> = new Set(),
-  ): void {
+  #count(batch: readonly PendingOutcome[], { written, retried }: Finished): void {
     const { workflow, observer, log } = this.#options;
     const done = batch.filter(({ id }) => written.has(id));
     const failed = done.filter(({ error }) => error !== null).length - retried.size;
@@ -377,10 +363,11 @@ export class Finisher {
     }
     this.#options.onWritten?.();
     if (done.length < batch.length)
-      this.#reject(batch.filter(({ id }) => !written.has(id)).map(({ id }) => id));
+      this.reject(batch.filter(({ id }) => !written.has(id)).map(({ id }) => id));
   }
 
-  #reject(ids: readonly string[], isLate = true): void {
+  /** Counts outcomes that are not written. `isLate`: because their claims were lost. */
+  reject(ids: readonly string[], isLate = true): void {
     const { workflow, observer, log } = this.#options;
     this.#counts.rejected += ids.length;
     observer.rejected?.(workflow, ids.length);

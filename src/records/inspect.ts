@@ -3,10 +3,11 @@ import type { Pool } from 'pg';
 import { systemClock } from '../clock.js';
 import { assertMigrated } from './migrate.js';
 import { queries } from './queries.generated.js';
+import type { Reset, ResetCount } from './report.js';
 import { Sessions } from './sessions.js';
 import { RecordStore, type Recovered, type Waiting } from './store.js';
 import { openTable } from './table.js';
-import { type Bounds, defaultBounds, stuckAfterOf, type Workflow } from './workflow.js';
+import { type AnyWorkflow, type Bounds, defaultBounds, stuckAfterOf, type Workflow } from './workflow.js';
 
 export interface Inspection extends Waiting {
   workflow: string;
@@ -37,8 +38,7 @@ export async function openStore(sessions: Sessions, workflow: Workflow): Promise
 
 export async function inspect(
   pool: Pool,
-  // biome-ignore lint/suspicious/noExplicitAny: any workflow will do.
-  workflow: Workflow<any>,
+  workflow: AnyWorkflow,
   { most = 100, ...given }: InspectOptions = {},
 ): Promise<Inspection> {
   const store = await openStore(new Sessions({ pool, clock: systemClock }), workflow);
@@ -64,32 +64,14 @@ export async function inspect(
   };
 }
 
-export interface ResetCount {
-  workflow: string;
-  reason: string;
-  outcome: string;
-  records: number;
-}
-
-export interface RecentReset {
-  workflow: string;
-  id: string;
-  at: Date;
-  reason: string;
-  outcome: string;
-  stuckSeconds: number | null;
-  worker: string | null;
-  trace: string | null;
-}
-
 /** Returns the newest resets of the last `lastMs`, at most `limit`, and the counts of all of them. */
 export async function recentResets(
   sessions: Sessions,
   workflows: readonly string[],
   lastMs: number,
   limit: number,
-): Promise<{ counts: ResetCount[]; resets: RecentReset[] }> {
+): Promise<{ counts: ResetCount[]; resets: Reset[] }> {
   const counts = await sessions.query<ResetCount>(queries.recentResetCounts, [lastMs, workflows]);
-  const resets = await sessions.query<RecentReset>(queries.recentResets, [lastMs, workflows, limit]);
+  const resets = await sessions.query<Reset>(queries.recentResets, [lastMs, workflows, limit]);
   return { counts: counts.rows, resets: resets.rows };
 }

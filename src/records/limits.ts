@@ -16,8 +16,8 @@
  */
 import type { QueryResult } from 'pg';
 import type { ClaimedRows } from './claimed-rows.js';
-import type { Column } from './columns.js';
-import { quoteName, quoteText } from './identifiers.js';
+import { type Column, coversStatus } from './columns.js';
+import { quoteName } from './identifiers.js';
 import { queries } from './queries.generated.js';
 import type { Queryable, Sessions } from './sessions.js';
 import type { Table } from './table.js';
@@ -50,22 +50,17 @@ export async function claimLimited(
   const walks = limit?.isIndexed === true && only === null;
   const { key: after, isKeyless } = turn;
   const most = Math.min(Number(size), maxKeys);
-  const wanted = [workflow, most, after, String(lockMs), Math.floor((most + Number(isKeyless)) / 2)];
+  const keylessPlaces = Math.floor((most + Number(isKeyless)) / 2);
+  const wanted = [workflow, most, after, String(lockMs), keylessPlaces, ...(walks ? [] : [only])];
+  const [lock, claim] = walks ? [own.lockKeys, own.claimLimited] : [own.lockKeysScan, own.claimLimitedScan];
   turn.isKeyless = !isKeyless;
   // If the claim fails, the next one starts at the first key: the column may have another type by then.
   turn.key = null;
   return sessions.transaction(async (client) => {
-    const { rows } = await (walks
-      ? sessions.queryOn<{ key: string }>(client, own.lockKeys, wanted)
-      : sessions.queryOn<{ key: string }>(client, own.lockKeysScan, [...wanted, only]));
+    const { rows } = await sessions.queryOn<{ key: string }>(client, lock, wanted);
     const keys = rows.map(({ key }) => key);
-    const claim = walks ? own.claimLimited : own.claimLimitedScan;
-    const result = await sessions.queryOn<Row>(
-      client,
-      claim,
-      [...args, keys, isKeyless],
-      claimed.types(client),
-    );
+    const claimArgs = [...args, keys, isKeyless];
+    const result = await sessions.queryOn<Row>(client, claim, claimArgs, claimed.types(client));
     turn.key = keys.at(-1) ?? after;
     return result;
     // At this level, the second statement sees what was committed before the keys were locked.
@@ -135,23 +130,6 @@ export async function keyIndex(
   return rows.some(({ names, condition }) =>
     condition === null
       ? starts(names, [status.column, ...wanted])
-      : starts(names, wanted) &&
-        condition.includes(quoteText(status.queued)) &&
-        / = /.test(condition) &&
-        !/ AND |\bNOT\b| OR | IS |<>/.test(condition),
+      : starts(names, wanted) && coversStatus(condition, status.queued),
   );
-}
-
-export function limitAdvice(
-  { status, order }: Workflow,
-  name: string,
-  key: Column,
-  isIndexed: boolean,
-  isPlain: boolean,
-): string[] {
-  if (isIndexed) return [];
-  const columns = [key.name, ...order.map(({ column }) => column)].map((column) => quoteName([column]));
-  return [
-    `no index finds rows in ${quoteText(status.queued)} by ${quoteName([key.name])} (limit.key): every claim reads all queued rows; CREATE INDEX${isPlain ? ' CONCURRENTLY' : ''} ON ${name} (${columns.join(', ')}) WHERE ${quoteName([status.column])} = ${quoteText(status.queued)}`,
-  ];
 }

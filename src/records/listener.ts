@@ -7,7 +7,7 @@
 
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
-import { abortWith, type Clock } from '../clock.js';
+import { abortWith, type Clock, WakeableSleep, within } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Sessions } from './sessions.js';
@@ -75,7 +75,12 @@ export class Listener {
       } finally {
         unlink();
         // A dead server does not close the connection.
-        await Promise.race([client.end().catch(() => {}), clock.sleep(goodbyeMs)]);
+        await within(
+          clock,
+          goodbyeMs,
+          client.end().catch(() => {}),
+          () => {},
+        );
       }
       await clock.sleep(pauseMs, signal);
     }
@@ -96,20 +101,14 @@ export class Listener {
   async #listen(client: pg.Client, signal: AbortSignal): Promise<boolean> {
     const { sessions, clock, onWake } = this.#options;
     const test = randomUUID();
-    let hasArrived = false;
-    const over = new AbortController();
+    const arrival = new WakeableSleep(clock);
     client.on('notification', ({ payload }) => {
-      if (payload === test) {
-        hasArrived = true;
-        over.abort();
-      } else onWake(payload === undefined || payload === '' ? undefined : payload);
+      if (payload === test) arrival.wake();
+      else onWake(payload === '' ? undefined : payload);
     });
     await client.query(`LISTEN ${channel}`);
     await notify(sessions, test);
-    const unlink = abortWith(over, signal);
-    await clock.sleep(testMs, over.signal);
-    unlink();
-    return hasArrived;
+    return arrival.for(testMs, signal);
   }
 }
 

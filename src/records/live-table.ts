@@ -4,24 +4,22 @@
  * After a read that found no change, the next one is at least a second later: the cause may be a row. A table that no
  * longer fits its workflow is a ConfigError, as at the start.
  */
-import type { Clock } from '../clock.js';
+import { singleFlight } from '../clock.js';
 import { ConfigError } from '../errors.js';
-import { codeOf, isStatusKept, type Queryable, type Sessions } from './sessions.js';
+import { codeOf, isStatusKept, type Sessions } from './sessions.js';
 import type { QueryName, Table } from './table.js';
 
 const betweenReadsMs = 1000;
 
 export class LiveTable {
-  readonly #db: Queryable;
-  readonly #clock: Clock;
+  readonly #sessions: Sessions;
   #table: Table;
-  #reading: Promise<void> | undefined;
+  readonly #read = singleFlight(() => this.#readNow());
   #nextReadMs = 0;
   #problem: ConfigError | undefined;
 
-  constructor(db: Queryable, clock: Clock, table: Table) {
-    this.#db = db;
-    this.#clock = clock;
+  constructor(sessions: Sessions, table: Table) {
+    this.#sessions = sessions;
     this.#table = table;
   }
 
@@ -44,9 +42,11 @@ export class LiveTable {
 
   /**
    * Runs one batch while no other replica does: undefined if one does. The lock belongs to the transaction, so it works
-   * through a pooler. Each sweep has its own: the slow one must not be skipped because the fast one runs.
+   * through a pooler. Each sweep has its own: the slow one must not be skipped because the fast one runs. $1 is the
+   * workflow, followed by `args`.
    */
-  runAlone<R extends object>(sessions: Sessions, name: QueryName, args: unknown[]): Promise<R[] | undefined> {
+  runAlone<R extends object>(name: QueryName, args: unknown[]): Promise<R[] | undefined> {
+    const sessions = this.#sessions;
     const sweep = `smart_router.${name.endsWith('Claims') ? 'fast' : 'slow'}_sweep`;
     return this.run(({ workflowId, queries }) =>
       sessions.transaction(async (client) => {
@@ -57,24 +57,18 @@ export class LiveTable {
           [workflowId, sweep, String(sessions.queryTimeoutMs)],
         );
         if (!locks[0]?.mine) return undefined;
-        return (await sessions.queryOn<R>(client, queries[name], args)).rows;
+        return (await sessions.queryOn<R>(client, queries[name], [workflowId, ...args])).rows;
         // At this level, rows are checked as they are when locked.
       }, 'READ COMMITTED'),
     );
   }
 
-  async #read(): Promise<void> {
-    if (!this.#reading && this.#clock.monotonic() < this.#nextReadMs) return;
-    this.#reading ??= this.#readNow().finally(() => {
-      this.#reading = undefined;
-    });
-    await this.#reading;
-  }
-
   async #readNow(): Promise<void> {
-    this.#nextReadMs = this.#clock.monotonic() + betweenReadsMs;
+    const nowMs = this.#sessions.clock.monotonic();
+    if (nowMs < this.#nextReadMs) return;
+    this.#nextReadMs = nowMs + betweenReadsMs;
     try {
-      const table = await this.#table.reread(this.#db);
+      const table = await this.#table.reread(this.#sessions);
       this.#problem = undefined;
       if (textOf(table) === textOf(this.#table)) return;
       this.#table = table;

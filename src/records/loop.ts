@@ -14,8 +14,7 @@ import { type Clock, systemClock } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import { Breaker } from './breaker.js';
-import { noCounts } from './finish-counts.js';
-import { Finisher } from './finisher.js';
+import { Finisher, noCounts } from './finisher.js';
 import { Listener } from './listener.js';
 import { assertMigrated } from './migrate.js';
 import type { RecordObserver } from './observer.js';
@@ -27,12 +26,11 @@ import { StatusGuard } from './status-guard.js';
 import { RecordStore } from './store.js';
 import { openTables } from './table.js';
 import { RecordWorker } from './worker.js';
-import { type DurationLike, durationMs, type Workflow } from './workflow.js';
+import { type AnyWorkflow, type DurationLike, durationMs } from './workflow.js';
 
 export interface RecordLoopOptions {
   pool: Pool;
-  // biome-ignore lint/suspicious/noExplicitAny: workflows of different rows in one loop.
-  workflows: readonly Workflow<any>[];
+  workflows: readonly AnyWorkflow[];
   /** Stores outcomes while the database is unreachable; without it, or if it fails too, a folder does. */
   redis?: SpoolRedis;
   /** Default: `smart-router-spool` in the system's folder for temporary files. */
@@ -174,10 +172,7 @@ class Loop implements RecordLoop {
     const { workflows, redis, spoolFolder, heartbeat } = this.#options;
     await assertMigrated(this.#sessions);
     const tables = await openTables(this.#sessions, workflows);
-    const { rows } = await this.#sessions.query<{ id: string }>(
-      'SELECT id FROM smart_router.installation',
-      [],
-    );
+    const { rows } = await this.#sessions.query<{ id: string }>('SELECT id FROM smart_router.installation');
     const clock = this.#clock;
     const shared = { clock, log: this.#log, observer: this.#observer, sessions: this.#sessions };
     const disk = new DiskSpool(spoolFolder ?? join(tmpdir(), 'smart-router-spool'));
@@ -194,7 +189,7 @@ class Loop implements RecordLoop {
     const breaker = new Breaker({
       clock,
       probe: async () => {
-        await this.#sessions.query('SELECT 1', []);
+        await this.#sessions.query('SELECT 1');
       },
       onBack: async () => {
         for (const finisher of finishers)
@@ -233,18 +228,15 @@ class Loop implements RecordLoop {
         store,
         spool,
         place: `${rows[0]?.id}/${workflow.name}`,
+        breaker,
         ...(workflow.limit ? { onWritten: () => this.wake(workflow.name) } : {}),
-        onSession: (outcome) => (outcome === 'ok' ? breaker.succeeded() : breaker.failed()),
-        onUnreachable: () => breaker.open(),
       });
       finishers.push(finisher);
       runners.push(
         new WorkflowRunner({
           ...shared,
-          ...{ workflow, store, finisher, guard, breaker, suspectSlot },
+          ...{ workflow, store, finisher, guard, breaker, suspectSlot, worker },
           pollMs: this.#pollMs,
-          worker: () => worker.id,
-          beAlive: () => worker.beAlive(),
         }),
       );
     });

@@ -7,7 +7,7 @@ import { systemClock } from '../clock.js';
 import { ConfigError, messageOf } from '../errors.js';
 import { migrations } from './migrations.generated.js';
 import { explainDatabaseErrors, schemaGrants } from './permissions.js';
-import { type Queryable, Sessions } from './sessions.js';
+import { codeOf, type Queryable, Sessions } from './sessions.js';
 
 /** An arbitrary number, shared by all processes that migrate. */
 const lockKey = 5_274_093_811;
@@ -34,13 +34,12 @@ export async function applyMigrations(
     try {
       // At any other level, a process that waited for the lock would not see what the first one did.
       const applied = await sessions.transaction(
-        (client) =>
-          apply({ query: (text, values = []) => sessions.queryOn(client, text, values) }, set, wanted),
+        (client) => apply({ query: (text, values) => sessions.queryOn(client, text, values) }, set, wanted),
         'READ COMMITTED',
       );
       return { applied };
     } catch (error) {
-      if ((error as { code?: unknown }).code !== '42501') throw error;
+      if (codeOf(error) !== '42501') throw error;
       throw new ConfigError([
         `cannot migrate the schema smart_router: ${messageOf(error)}. Run \`smart-router records migrate\` once as a role that may create schemas in this database, then grant the program's role access: ${Object.values(schemaGrants).join('; ')}`,
       ]);

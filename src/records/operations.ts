@@ -13,28 +13,21 @@ import type { Pool } from 'pg';
 import { type Clock, systemClock } from '../clock.js';
 import { AppError, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
-import { maxIds, type RecordNumbers, showNumbers } from './documents.js';
-import {
-  type Inspection,
-  inspect,
-  openStore,
-  type RecentReset,
-  type ResetCount,
-  recentResets,
-} from './inspect.js';
+import { maxIds, type RecordNumbers, showNumbers } from './admin.js';
+import { type Inspection, inspect, openStore, recentResets } from './inspect.js';
 import { notify } from './listener.js';
 import type { RecordObserver } from './observer.js';
 import { toAppError } from './permissions.js';
 import { createRecovery, type Recovery } from './recovery.js';
+import type { Reset, ResetCount } from './report.js';
 import { Sessions } from './sessions.js';
 import type { FailedRecord, History, RecordState, RecordStore, Recovered } from './store.js';
 import { adviseTimes } from './timeout-advice.js';
-import { type Bounds, defaultBounds, stuckAfterOf, type Workflow } from './workflow.js';
+import { type AnyWorkflow, type Bounds, defaultBounds, stuckAfterOf, type Workflow } from './workflow.js';
 
 export interface RecordOperationsOptions extends Partial<Bounds> {
   pool: Pool;
-  // biome-ignore lint/suspicious/noExplicitAny: workflows of different rows.
-  workflows: readonly Workflow<any>[];
+  workflows: readonly AnyWorkflow[];
   log: Logger;
   observer?: RecordObserver;
   clock?: Clock;
@@ -45,15 +38,10 @@ export interface RecordOperationsOptions extends Partial<Bounds> {
 /** Why a named record was left unchanged. */
 export type SkipReason = 'live_claim' | 'not_found' | 'not_processing' | 'not_failed';
 
-export interface HandledRecord {
-  id: string;
+export interface HandledRecord extends Omit<Recovered, 'outcome' | 'reason' | 'stuckSeconds'> {
   outcome: Recovered['outcome'] | 'skipped';
   reason: Recovered['reason'] | SkipReason;
-  /** Before this one. */
-  resets: number;
   stuckSeconds: number | null;
-  worker: string | null;
-  trace: string | null;
 }
 
 export interface HandledCounts {
@@ -125,7 +113,7 @@ export class RecordOperations {
   }
 
   /** Resets of the last `lastMs`: the newest of all workflows, and the counts of all. */
-  async recent(lastMs: number, limit: number): Promise<{ counts: ResetCount[]; resets: RecentReset[] }> {
+  async recent(lastMs: number, limit: number): Promise<{ counts: ResetCount[]; resets: Reset[] }> {
     const names = this.#options.workflows.map(({ name }) => name);
     return this.#run(() => recentResets(this.#sessions, names, lastMs, limit));
   }
@@ -173,13 +161,8 @@ export class RecordOperations {
   }
 
   #recover(): Recovery {
-    const { pool, workflows, log, observer, clock } = this.#options;
     this.#recovery ??= createRecovery({
-      pool,
-      workflows,
-      log,
-      ...(observer ? { observer } : {}),
-      clock,
+      ...this.#options,
       stuckAfter: this.#bounds.stuckAfterMs,
       deadAfter: this.#bounds.deadAfterMs,
       timeoutGrace: neverMs,

@@ -3,7 +3,7 @@
  * the GRANT, to be run by the owner of the table or of the schema.
  */
 import { AppError, ConfigError, messageOf } from '../errors.js';
-import { isSessionFault, type Queryable, SessionError } from './sessions.js';
+import { codeOf, isSessionFault, type Queryable, SessionError } from './sessions.js';
 import type { Workflow } from './workflow.js';
 
 /** Every right that a role needs in the schema smart_router. */
@@ -30,12 +30,11 @@ export async function explainDatabaseErrors<T>(work: () => Promise<T>): Promise<
 /** An unusable database becomes `database_unavailable`, an invalid id `invalid_request`; other errors stay as they are. */
 export function toAppError(error: unknown): unknown {
   if (error instanceof AppError || error instanceof ConfigError) return error;
-  const { code } = error as { code?: unknown };
-  const text = typeof code === 'string' ? code : '';
-  if (/^22/.test(text))
+  const code = codeOf(error);
+  if (code.startsWith('22'))
     return new AppError('invalid_request', `not an id of this table: ${messageOf(error)}`);
   // 28: wrong password, 3D: no such database, 42501: no right to it.
-  if (!isSessionFault(error) && !/^(28|3D)|^42501$/.test(text)) return error;
+  if (!isSessionFault(error) && !/^(28|3D)|^42501$/.test(code)) return error;
   const grant = grantFor(error);
   const message = `${unusable(error)}${grant === undefined ? '' : `: ${grant}`}`;
   return new AppError('database_unavailable', message, { retryAfterSeconds: 5, cause: error });
@@ -46,8 +45,7 @@ const unusable = (error: unknown) =>
 
 /** Returns the GRANT for an error 42501; undefined for any other error. */
 function grantFor(error: unknown): string | undefined {
-  const { code } = (error ?? {}) as { code?: unknown };
-  if (code !== '42501') return undefined;
+  if (codeOf(error) !== '42501') return undefined;
   const [, kind, name = ''] =
     /permission denied for (schema|table|sequence) (\S+)/.exec(messageOf(error)) ?? [];
   if (kind === 'schema')

@@ -1,11 +1,11 @@
 /** One record while its handler runs: the handler's context, its transactions, and how it is stopped. */
 import type { PoolClient } from 'pg';
-import type { Clock } from '../clock.js';
+import { type Clock, unlessAborted } from '../clock.js';
 import { isInstance, messageOf, plainText } from '../errors.js';
 import type { Logger } from '../observe/log.js';
-import { isConflict, SessionError, type Sessions } from './sessions.js';
+import { isConflict, SessionError } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
-import { resetSession, TransactionClient } from './transaction-client.js';
+import { resetSession, transactionClient } from './transaction-client.js';
 import type { RecordContext, Workflow } from './workflow.js';
 
 export class ClaimLost extends Error {
@@ -18,7 +18,6 @@ const maxBrokenSessions = 5;
 
 export interface RecordRunOptions {
   store: RecordStore;
-  sessions: Sessions;
   onTrace(note: string): void;
   /** Until the database itself ends an idle transaction. */
   endsInMs(): number;
@@ -34,6 +33,8 @@ export class RecordRun implements RecordContext {
   #controller: AbortController | undefined;
   #reason: Error | undefined;
   #hasNoDatabase = false;
+  /** Releases the slot of a handler that ignores its signal. */
+  abandon = () => {};
 
   constructor(claim: Claim, startedMs: number, options: RecordRunOptions) {
     this.claim = claim;
@@ -101,7 +102,11 @@ export class RecordRun implements RecordContext {
         if (running && !commit) broken += 1;
         if (broken >= maxBrokenSessions) throw error;
         // The callback that lost its session may still be running: never two at once.
-        await Promise.race([running?.catch(() => {}), aborted(this.signal)]);
+        if (running)
+          await unlessAborted(
+            running.catch(() => {}),
+            this.signal,
+          );
         await this.#untilReady(error);
         if (commit && (await this.#isApplied(commit.xact, error))) return commit.result;
       }
@@ -128,7 +133,7 @@ export class RecordRun implements RecordContext {
   }
 
   #attempt<T>(work: (client: PoolClient) => Promise<T>, attempt: Attempt<T>): Promise<T> {
-    const { sessions } = this.#options;
+    const { sessions } = this.#options.store;
     return sessions.transaction(async (client) => {
       attempt.commit = undefined;
       if (this.#reason) throw this.#reason;
@@ -136,24 +141,26 @@ export class RecordRun implements RecordContext {
       // recovery out until the end; a reset by an operator is noticed by the last check.
       await this.#assertHeld(client, false);
       let conflict: unknown;
-      const guarded = new TransactionClient(client, {
+      let isOver = false;
+      const guarded = transactionClient(client, {
+        isOver: () => isOver,
         onState: () => sessions.spoil(client),
         onError: (error) => {
           if (isConflict(error)) conflict = error;
         },
       });
       try {
-        attempt.running = Promise.resolve(work(guarded.client));
+        attempt.running = Promise.resolve(work(guarded));
         const result = await attempt.running;
         // Before the check: the role that the handler has set may lack the right to read the claim.
-        if (sessions.isSpoiled(client)) await sessions.queryOn(client, resetSession, []);
+        if (sessions.isSpoiled(client)) await sessions.queryOn(client, resetSession);
         attempt.commit = { xact: await this.#assertHeld(client, true), result };
         return result;
       } catch (error) {
         // Even if the handler caught the conflict, the transaction must run again.
         throw conflict ?? error;
       } finally {
-        guarded.end();
+        isOver = true;
       }
     });
   }
@@ -174,13 +181,6 @@ interface Attempt<T> {
   running?: Promise<T>;
   /** Set when only the COMMIT is left. */
   commit?: { xact: string; result: T } | undefined;
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener('abort', () => resolve(), { once: true });
-  });
 }
 
 const gatherMs = 20;

@@ -27,6 +27,7 @@ import { RecordStore, type Recovered } from './store.js';
 import { Sweeps } from './sweeps.js';
 import { openTables } from './table.js';
 import {
+  type AnyWorkflow,
   type Bounds,
   type DurationLike,
   defaultBounds,
@@ -37,8 +38,7 @@ import {
 
 export interface RecoveryOptions {
   pool: Pool;
-  // biome-ignore lint/suspicious/noExplicitAny: workflows of different rows in one recovery.
-  workflows: readonly Workflow<any>[];
+  workflows: readonly AnyWorkflow[];
   log?: Logger;
   observer?: RecordObserver;
   /** A worker without a heartbeat for this long is dead. Default: 45 s. */
@@ -240,7 +240,7 @@ class RecordRecovery implements Recovery {
       const { name, retry, limit } = part.workflow;
       if ((retry || limit) && this.#observer.waiting)
         this.#observer.waiting(name, await part.store.waiting());
-      if (await part.store.isQuicklyRead()) await this.#reportStuck(part);
+      if (await part.store.isQuicklyRead()) await this.#reportStuck(part, false);
       else this.#repeatLastCount(part);
     });
     return counts;
@@ -256,7 +256,7 @@ class RecordRecovery implements Recovery {
       } finally {
         // After the sweep, because this count is repeated until the next one.
         if (!(await part.store.isQuicklyRead()))
-          await this.#reportStuck(part).catch((error: unknown) =>
+          await this.#reportStuck(part, part.store.table.hasBlocks).catch((error: unknown) =>
             this.#log.warn(
               { workflow: part.workflow.name, reason: messageOf(error) },
               'stuck records not counted',
@@ -270,20 +270,18 @@ class RecordRecovery implements Recovery {
   async #deleteOld(): Promise<void> {
     await this.#sessions.query(
       `DELETE FROM smart_router.resets WHERE at < now() - interval '${keepResetsDays} days'`,
-      [],
     );
     // After a day its claims were taken long ago.
     await this.#sessions.query(
       `DELETE FROM smart_router.workers AS w WHERE w.heartbeat_at < now() - interval '1 day'
          AND NOT EXISTS (SELECT FROM smart_router.claims AS c WHERE c.worker = w.id)`,
-      [],
     );
   }
 
   async #mayJudge(): Promise<boolean> {
     const { deadAfterMs } = this.#bounds;
     try {
-      await this.#sessions.query('SELECT 1', []);
+      await this.#sessions.query('SELECT 1');
     } catch (error) {
       this.#answersSinceMs = undefined;
       throw error;
@@ -364,13 +362,12 @@ class RecordRecovery implements Recovery {
     this.#observer.stuck?.(workflow.name, total, oldestSeconds + agedSeconds);
   }
 
-  async #reportStuck(part: Part): Promise<void> {
+  async #reportStuck(part: Part, byBlocks: boolean): Promise<void> {
     const { workflow, store, bounds } = part;
     if (!this.#observer.stuck) return;
     // Claims that may not be judged yet do not count: right after an outage every worker would look dead.
     const filter =
       this.#judging === 'none' ? { unclaimed: true } : { judgesHeartbeats: this.#judging === 'all' };
-    const byBlocks = store.table.hasBlocks && !(await store.isQuicklyRead());
     const { total, oldestSeconds } = await (byBlocks
       ? store.stuckByBlocks(bounds, filter)
       : store.stuck(1, bounds, filter));

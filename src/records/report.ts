@@ -67,13 +67,15 @@ export interface RepeatOffender {
   trace: string | null;
 }
 
-interface ResetsRow {
+export interface ResetCount {
   workflow: string;
   reason: string;
   outcome: string;
   records: number;
-  before: number;
 }
+
+/** A reset as the database returns it. */
+export type Reset = Named<Omit<StuckRecord, 'at'>> & { at: Date };
 
 interface WorkflowRow {
   workflow: string;
@@ -101,7 +103,9 @@ export async function weeklyReport(pool: Pool, options: ReportOptions = {}): Pro
     workflows.set(name, found);
     return found;
   };
-  for (const { workflow, reason, outcome, records, before } of await read<ResetsRow>(queries.reportResets)) {
+  for (const { workflow, reason, outcome, records, before } of await read<ResetCount & { before: number }>(
+    queries.reportResets,
+  )) {
     const report = of(workflow);
     report.records += records;
     report.before += before;
@@ -111,9 +115,7 @@ export async function weeklyReport(pool: Pool, options: ReportOptions = {}): Pro
   }
   for (const { workflow, ...day } of await read<Named<{ day: string; records: number }>>(queries.reportDays))
     of(workflow).byDay.push(day);
-  for (const { workflow, at, ...record } of await read<Named<Omit<StuckRecord, 'at'>> & { at: Date }>(
-    queries.reportOldest,
-  ))
+  for (const { workflow, at, ...record } of await read<Reset>(queries.reportOldest))
     of(workflow).longestStuck = { ...record, at: at.toISOString() };
   const offenders = await read<Named<Omit<RepeatOffender, 'lastAt'>> & { lastAt: Date }>(
     queries.reportOffenders,

@@ -3,28 +3,28 @@
  * finisher. A handler that ignores the abort at its timeout loses its slot 5 s later, and the recovery takes its record.
  */
 import { setMaxListeners } from 'node:events';
-import { abortWith, type Clock } from '../clock.js';
+import { abortWith, type Clock, singleFlight } from '../clock.js';
 import { formatDuration } from '../config/durations.js';
 import { isInstance, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
 import { ClaimQueue, type SuspectSlot } from './claim-queue.js';
 import { Claimer, ClaimRefused } from './claimer.js';
-import type { FinishCounts } from './finish-counts.js';
-import type { Finisher } from './finisher.js';
+import type { FinishCounts, Finisher } from './finisher.js';
 import { notify } from './listener.js';
 import type { RecordObserver } from './observer.js';
 import { ClaimLost, RecordRun, TraceWriter } from './record-run.js';
-import { SessionError, type Sessions } from './sessions.js';
+import { SessionError } from './sessions.js';
 import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
+import { keyOf } from './store-types.js';
 import { truncate } from './table.js';
+import type { RecordWorker } from './worker.js';
 import type { Workflow } from './workflow.js';
 
 export interface RunnerOptions {
   workflow: Workflow;
   store: RecordStore;
-  sessions: Sessions;
   finisher: Finisher;
   breaker: Breaker;
   guard: StatusGuard;
@@ -33,8 +33,7 @@ export interface RunnerOptions {
   observer: RecordObserver;
   /** Maximum pause between two claims when the queue is empty. */
   pollMs: number;
-  worker(): number;
-  beAlive(): Promise<void>;
+  worker: Pick<RecordWorker, 'id' | 'beAlive'>;
   suspectSlot: SuspectSlot;
 }
 
@@ -60,13 +59,13 @@ export class WorkflowRunner {
   readonly #claimer: Claimer;
   readonly #traces: TraceWriter;
   readonly #running = new Set<RecordRun>();
-  readonly #abandon = new WeakMap<RecordRun, () => void>();
   readonly #stopping = new AbortController();
   /** The queue of the loop, and one for each `runOnce` in progress. */
   readonly #queues = new Set<ClaimQueue>();
   readonly #queue: ClaimQueue;
   #refilling: Promise<void> | undefined;
-  #pausing: Promise<void> | undefined;
+  /** One pause for all slots: a pause each would add as many listeners to the one signal. */
+  readonly #pauseSlots = singleFlight(() => this.#pause(this.#stopping.signal));
   #wake = new AbortController();
   #slots: Promise<void>[] = [];
   readonly #rounds = new Set<Promise<BatchCounts>>();
@@ -110,7 +109,7 @@ export class WorkflowRunner {
   /** Every claim of this process is void: aborts running records, drops waiting claims. */
   loseAll(): void {
     for (const queue of this.#queues)
-      for (const claim of queue.takeAll()) this.#options.finisher.reject(claim.id);
+      for (const claim of queue.takeAll()) this.#options.finisher.reject([claim.id]);
     for (const run of this.#running) run.abort(new ClaimLost('claim lost: the worker was declared dead'));
   }
 
@@ -154,7 +153,7 @@ export class WorkflowRunner {
 
   #newQueue(): ClaimQueue {
     const { store, clock, suspectSlot, finisher } = this.#options;
-    const queue = new ClaimQueue({ store, clock, suspectSlot, onLost: ({ id }) => finisher.reject(id) });
+    const queue = new ClaimQueue({ store, clock, suspectSlot, onLost: ({ id }) => finisher.reject([id]) });
     this.#queues.add(queue);
     return queue;
   }
@@ -200,12 +199,8 @@ export class WorkflowRunner {
         const claim = await this.#queue.take();
         if (claim) return claim;
       } catch {
-        // Claims wait until the database can confirm them. One pause for all slots: a pause each would add as many
-        // listeners to the one signal.
-        this.#pausing ??= this.#pause(signal).finally(() => {
-          this.#pausing = undefined;
-        });
-        await this.#pausing;
+        // Claims wait until the database can confirm them.
+        await this.#pauseSlots();
         continue;
       }
       if (this.#refilling) await this.#refilling;
@@ -250,12 +245,12 @@ export class WorkflowRunner {
   }
 
   async #release(claims: readonly Claim[]): Promise<void> {
-    const { store, sessions, workflow, observer, log, finisher } = this.#options;
+    const { store, workflow, observer, log, finisher } = this.#options;
     if (claims.length === 0) return;
     try {
       const records = await store.release(claims);
       observer.released?.(workflow.name, records);
-      await notify(sessions, workflow.name);
+      await notify(store.sessions, workflow.name);
     } catch (error) {
       log.warn(
         { workflow: workflow.name, records: claims.length, reason: messageOf(error) },
@@ -266,12 +261,11 @@ export class WorkflowRunner {
   }
 
   async #process(claim: Claim): Promise<void> {
-    const { workflow, store, sessions, clock, finisher, observer, log } = this.#options;
+    const { workflow, store, clock, finisher, observer, log } = this.#options;
     const startedMs = clock.monotonic();
     const endMs = startedMs + workflow.timeoutMs + endTransactionMs;
     const run = new RecordRun(claim, startedMs, {
       store,
-      sessions,
       onTrace: (note) => this.#traces.add(claim, note),
       endsInMs: () => Math.max(1000, endMs - clock.monotonic()),
       databaseReady: (signal) => this.#databaseReady(signal),
@@ -289,7 +283,10 @@ export class WorkflowRunner {
       // A synchronous handler is not awaited: six promises per record would cost more than the rest.
       if (isThenable(work)) {
         const done = Promise.resolve(work).then(() => false, fail);
-        isAbandoned = (await Promise.race([done, this.#abandoned(run)])) === true;
+        const abandoned = new Promise<true>((resolve) => {
+          run.abandon = () => resolve(true);
+        });
+        isAbandoned = (await Promise.race([done, abandoned])) === true;
       }
     } catch (error) {
       fail(error);
@@ -304,7 +301,7 @@ export class WorkflowRunner {
     }
     const message = failure && failureOf(run, failure.error);
     if (message !== undefined) this.#logFailure(claim, message);
-    if (run.stopped instanceof ClaimLost) finisher.reject(id);
+    if (run.stopped instanceof ClaimLost) finisher.reject([id]);
     else if (!failure || message === undefined) finisher.add({ id, token, error: null });
     else if (run.hasNoDatabase || (isInstance(failure.error, SessionError) && !run.stopped))
       finisher.add(withoutSession(id, token));
@@ -327,13 +324,6 @@ export class WorkflowRunner {
     log[level]({ workflow: workflow.name, record: claim.id, reason }, 'record failed');
   }
 
-  /** Resolves to true, for a handler that ignores its signal; otherwise never. */
-  #abandoned(run: RecordRun): Promise<boolean> {
-    return new Promise((resolve) => {
-      this.#abandon.set(run, () => resolve(true));
-    });
-  }
-
   async #checkRunning(signal: AbortSignal): Promise<void> {
     const { clock, workflow } = this.#options;
     let askedMs = clock.monotonic();
@@ -346,7 +336,7 @@ export class WorkflowRunner {
         const overMs = nowMs - run.startedMs - workflow.timeoutMs;
         if (overMs < 0) continue;
         run.abort(new Error(`Timed out after ${formatDuration(workflow.timeoutMs)}`));
-        if (overMs >= abandonAfterMs) this.#abandon.get(run)?.();
+        if (overMs >= abandonAfterMs) run.abandon();
       }
       if (nowMs - askedMs < askEveryMs) continue;
       askedMs = nowMs;
@@ -368,12 +358,12 @@ export class WorkflowRunner {
 
   async #abortLost(): Promise<void> {
     const { store, log, workflow } = this.#options;
-    const runs = new Map([...this.#running].map((run) => [`${run.claim.token} ${run.claim.id}`, run]));
+    const runs = new Map([...this.#running].map((run) => [keyOf(run.claim), run]));
     if (runs.size === 0) return;
     try {
       // Only a reply of the database counts; without one, nothing changes.
-      for (const { id, token } of await store.lost([...runs.values()].map(({ claim }) => claim)))
-        runs.get(`${token} ${id}`)?.abort(new ClaimLost('claim lost'));
+      for (const claim of await store.lost([...runs.values()].map((run) => run.claim)))
+        runs.get(keyOf(claim))?.abort(new ClaimLost('claim lost'));
     } catch (error) {
       log.debug({ workflow: workflow.name, reason: messageOf(error) }, 'claims not verified');
     }

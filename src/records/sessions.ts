@@ -34,23 +34,19 @@ export interface Queryable {
 export class Sessions implements Queryable {
   /** Connections with session state of a handler: closed instead of reused. */
   readonly #spoiled = new WeakSet<PoolClient>();
-  readonly #options: Required<Omit<SessionsOptions, 'observe'>> & Pick<SessionsOptions, 'observe'>;
+  readonly pool: Pool;
+  readonly clock: Clock;
+  readonly queryTimeoutMs: number;
+  readonly #connectTimeoutMs: number;
+  readonly #observe: SessionsOptions['observe'];
 
-  constructor(options: SessionsOptions) {
-    this.#options = { connectTimeoutMs: 5000, queryTimeoutMs: 30_000, ...options };
-    guardPool(options.pool);
-  }
-
-  get queryTimeoutMs(): number {
-    return this.#options.queryTimeoutMs;
-  }
-
-  get pool(): Pool {
-    return this.#options.pool;
-  }
-
-  get clock(): Clock {
-    return this.#options.clock;
+  constructor({ pool, clock, connectTimeoutMs = 5000, queryTimeoutMs = 30_000, observe }: SessionsOptions) {
+    this.pool = pool;
+    this.clock = clock;
+    this.queryTimeoutMs = queryTimeoutMs;
+    this.#connectTimeoutMs = connectTimeoutMs;
+    this.#observe = observe;
+    guardPool(pool);
   }
 
   /**
@@ -94,16 +90,16 @@ export class Sessions implements Queryable {
   ): Promise<T> {
     return this.#retryConflicts(() =>
       this.use(async (client) => {
-        await this.queryOn(client, level ? `BEGIN ISOLATION LEVEL ${level}` : 'BEGIN', []);
+        await this.queryOn(client, level ? `BEGIN ISOLATION LEVEL ${level}` : 'BEGIN');
         try {
           const result = await work(client);
-          await this.queryOn(client, 'COMMIT', []);
+          await this.queryOn(client, 'COMMIT');
           return result;
         } catch (error) {
           if (isInstance(error, SessionError)) throw error;
           // If this fails, `use` closes the connection and the database rolls back.
           const end = this.isSpoiled(client) ? `ROLLBACK; ${resetSession}` : 'ROLLBACK';
-          await this.queryOn(client, end, []).catch((failure: unknown) => {
+          await this.queryOn(client, end).catch((failure: unknown) => {
             throw new SessionError(`${messageOf(error)}; ROLLBACK failed: ${messageOf(failure)}`);
           });
           throw error;
@@ -114,7 +110,7 @@ export class Sessions implements Queryable {
 
   /** Random, growing pauses, so that transactions in conflict do not meet again. */
   async #retryConflicts<T>(run: () => Promise<T>): Promise<T> {
-    const { clock } = this.#options;
+    const { clock } = this;
     for (let attempt = 1; ; attempt += 1) {
       try {
         return await run();
@@ -129,10 +125,10 @@ export class Sessions implements Queryable {
   async queryOn<R extends QueryResultRow>(
     client: PoolClient,
     text: string,
-    values: unknown[],
+    values: unknown[] = [],
     types?: CustomTypesConfig,
   ): Promise<QueryResult<R>> {
-    const timed = { text, values, types, query_timeout: this.#options.queryTimeoutMs };
+    const timed = { text, values, types, query_timeout: this.queryTimeoutMs };
     try {
       return await client.query<R>(timed);
     } catch (error) {
@@ -149,7 +145,7 @@ export class Sessions implements Queryable {
       text: `SELECT pg_cancel_backend(pid) FROM pg_stat_activity
         WHERE pid = $1 AND state = 'active' AND usename = current_user AND left(query, 500) = left($2, 500)`,
       values: [processID, text],
-      query_timeout: this.#options.queryTimeoutMs,
+      query_timeout: this.queryTimeoutMs,
     };
     const other = await this.#connect();
     await other.query(timed).then(
@@ -159,12 +155,11 @@ export class Sessions implements Queryable {
   }
 
   async use<T>(work: (client: PoolClient) => Promise<T>): Promise<T> {
-    const { observe } = this.#options;
     let client: PoolClient;
     try {
       client = await this.#connect();
     } catch (error) {
-      observe?.('failed');
+      this.#observe?.('failed');
       throw new SessionError(`no session: ${messageOf(error)}`);
     }
     let broken: Error | undefined;
@@ -180,12 +175,12 @@ export class Sessions implements Queryable {
     client.on('error', onError);
     try {
       const result = await Promise.race([work(client), died]);
-      observe?.('ok');
+      this.#observe?.('ok');
       return result;
     } catch (error) {
       // Any other error came over a working session.
       if (isInstance(error, SessionError)) broken = error;
-      observe?.(broken ? 'failed' : 'ok');
+      this.#observe?.(broken ? 'failed' : 'ok');
       throw error;
     } finally {
       client.off('error', onError);
@@ -194,14 +189,14 @@ export class Sessions implements Queryable {
   }
 
   #connect(): Promise<PoolClient> {
-    const { pool, clock, connectTimeoutMs } = this.#options;
+    const connectTimeoutMs = this.#connectTimeoutMs;
     return new Promise((resolve, reject) => {
       let isLate = false;
-      const cancel = clock.after(connectTimeoutMs, () => {
+      const cancel = this.clock.after(connectTimeoutMs, () => {
         isLate = true;
         reject(new Error(`no connection was free within ${connectTimeoutMs} ms`));
       });
-      pool
+      this.pool
         .connect()
         .then(async (client) => {
           await this.#prepare(client);
@@ -222,7 +217,7 @@ export class Sessions implements Queryable {
     try {
       await client.query({
         text: 'SET DateStyle TO ISO',
-        query_timeout: this.#options.connectTimeoutMs,
+        query_timeout: this.#connectTimeoutMs,
       } as QueryConfig);
       prepared.add(client);
     } catch (error) {

@@ -8,7 +8,7 @@
 import { randomUUID } from 'node:crypto';
 import { access, constants, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Clock } from '../clock.js';
+import { type Clock, within } from '../clock.js';
 import { messageOf } from '../errors.js';
 import type { Outcome } from './store.js';
 
@@ -31,47 +31,38 @@ export interface SpoolRedis {
 }
 
 const batchSize = 500;
+const prefix = 'smart_router:records:spool:';
 const maxInRedis = 1_000_000;
 const maxBytesOnDisk = 256 * 1024 * 1024;
 /** A client may retry without end. */
 const redisTimeoutMs = 2000;
 
 export class RedisSpool implements Spool {
-  readonly #redis: SpoolRedis;
-  readonly #clock: Clock;
-  readonly #prefix: string;
-  readonly #max: number;
-
   constructor(
-    redis: SpoolRedis,
-    clock: Clock,
-    { prefix = 'smart_router:records:spool:', max = maxInRedis }: { prefix?: string; max?: number } = {},
-  ) {
-    this.#redis = redis;
-    this.#clock = clock;
-    this.#prefix = prefix;
-    this.#max = max;
-  }
+    readonly redis: SpoolRedis,
+    readonly clock: Clock,
+    readonly max = maxInRedis,
+  ) {}
 
   async add(place: string, outcomes: readonly Outcome[]): Promise<void> {
-    const key = this.#prefix + place;
-    const waiting = await this.#timed(this.#redis.llen(key));
-    if (waiting + outcomes.length > this.#max) throw new Error('the spool in Redis is full');
-    await this.#timed(this.#redis.rpush(key, ...outcomes.map(line)));
+    const key = prefix + place;
+    const waiting = await this.#timed(this.redis.llen(key));
+    if (waiting + outcomes.length > this.max) throw new Error('the spool in Redis is full');
+    await this.#timed(this.redis.rpush(key, ...outcomes.map(line)));
   }
 
   async replay(place: string, write: (outcomes: Outcome[]) => Promise<void>): Promise<boolean> {
-    const key = this.#prefix + place;
+    const key = prefix + place;
     try {
       // Outcomes that `write` adds are for the next replay.
-      for (let left = await this.#timed(this.#redis.llen(key)); left > 0; ) {
-        const values = await this.#timed(this.#redis.lrange(key, 0, Math.min(batchSize, left) - 1));
+      for (let left = await this.#timed(this.redis.llen(key)); left > 0; ) {
+        const values = await this.#timed(this.redis.lrange(key, 0, Math.min(batchSize, left) - 1));
         if (values.length === 0) return true;
         await write(values.flatMap(parse)).catch((error: unknown) => {
           throw new WriteFailed(error);
         });
         // By value: another process may replay the same list.
-        for (const value of values) await this.#timed(this.#redis.lrem(key, 1, value));
+        for (const value of values) await this.#timed(this.redis.lrem(key, 1, value));
         left -= values.length;
       }
       return true;
@@ -82,11 +73,8 @@ export class RedisSpool implements Spool {
   }
 
   #timed<T>(answer: Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => {
-      const cancel = this.#clock.after(redisTimeoutMs, () =>
-        reject(new Error(`Redis did not answer within ${redisTimeoutMs} ms`)),
-      );
-      answer.then(resolve, reject).finally(cancel);
+    return within(this.clock, redisTimeoutMs, answer, () => {
+      throw new Error(`Redis did not answer within ${redisTimeoutMs} ms`);
     });
   }
 }

@@ -20,6 +20,9 @@ export interface Claim {
 
 export type ClaimKey = Pick<Claim, 'id' | 'token'>;
 
+/** For sets and maps of claims. */
+export const keyOf = ({ id, token }: ClaimKey) => `${token} ${id}`;
+
 export interface Outcome extends ClaimKey {
   /** Null: completed. */
   error: string | null;

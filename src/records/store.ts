@@ -6,7 +6,7 @@ import type { PoolClient, QueryResult } from 'pg';
 import { ClaimedRows } from './claimed-rows.js';
 import { claimLimited, type KeyTurn } from './limits.js';
 import { LiveTable } from './live-table.js';
-import { isRowFault, mayBeRowFault, type Sessions } from './sessions.js';
+import { codeOf, isRowFault, mayBeRowFault, type Sessions } from './sessions.js';
 import type {
   Blocks,
   Claim,
@@ -44,7 +44,7 @@ export class RecordStore {
     /** An operator asked for the recovery: resets are noted as `by_hand`. */
     readonly isByHand = false,
   ) {
-    this.#table = new LiveTable(sessions, sessions.clock, table);
+    this.#table = new LiveTable(sessions, table);
   }
 
   get table(): Table {
@@ -69,7 +69,7 @@ export class RecordStore {
       );
     const { rows } = await run().catch((error: unknown) => {
       // Another row for the same record: the claim is retried once.
-      if ((error as { code?: unknown }).code !== '23505') throw error;
+      if (codeOf(error) !== '23505') throw error;
       return run();
     });
     return claimed.claims(rows, nowMs);
@@ -80,14 +80,14 @@ export class RecordStore {
     outcomes: readonly Outcome[],
     { onlyUnlocked = false, isFinal = false } = {},
   ): Promise<Finished> {
-    const { workflowId, maxErrorLength, hasRetry } = this.table;
+    const { maxErrorLength, hasRetry } = this.table;
     const query = hasRetry && !isFinal ? 'finishRetry' : 'finish';
     const errors = outcomes.flatMap(({ id, error }) =>
       error === null ? [] : [[id, truncate(error, maxErrorLength)]],
     );
     const [lists] = await this.#run<Record<keyof Finished, string | null>>(
       onlyUnlocked ? `${query}Unlocked` : query,
-      [workflowId, ...idsAndTokens(outcomes), JSON.stringify(Object.fromEntries(errors))],
+      [...idsAndTokens(outcomes), JSON.stringify(Object.fromEntries(errors))],
     );
     const ids = (name: keyof Finished): string[] => JSON.parse(lists?.[name] ?? '[]');
     return {
@@ -98,31 +98,31 @@ export class RecordStore {
 
   /** The rows of outcomes that were not written although their token held. */
   async unchanged(ids: readonly string[]): Promise<Unchanged[]> {
-    return this.#run<Unchanged>('unchanged', [ids, this.table.path]);
+    return (await this.#query<Unchanged>('unchanged', [ids, this.table.path])).rows;
   }
 
   /** The ids of the claims whose records a trigger has set back to Queued. */
   async restored(claims: readonly ClaimKey[]): Promise<string[]> {
-    return this.#ids('restored', [this.table.workflowId, ...columns(claims)]);
+    return this.#ids('restored', columns(claims));
   }
 
   /** After a lost reply: the ids of the outcomes that are in the table already. */
   async settled(outcomes: readonly Outcome[]): Promise<string[]> {
     const completed = outcomes.map(({ error }) => error === null);
-    return this.#ids('settled', [this.table.workflowId, ...columns(outcomes), completed]);
+    return this.#ids('settled', [...columns(outcomes), completed]);
   }
 
   /** The ids that the next claim would take. */
   async queued(limit: number): Promise<string[]> {
-    return this.#ids('listQueued', [this.table.workflowId, limit]);
+    return this.#ids('listQueued', [limit]);
   }
 
   async postpone(id: string): Promise<void> {
-    await this.#run('postpone', [this.table.workflowId, id]);
+    await this.#run('postpone', [id]);
   }
 
   async failQueued(id: string, error: string): Promise<void> {
-    await this.#run('failQueued', [id, truncate(error, this.table.maxErrorLength)]);
+    await this.#query('failQueued', [id, truncate(error, this.table.maxErrorLength)]);
   }
 
   /** Restarts the timeout of the claims that still hold, and returns them. */
@@ -136,12 +136,12 @@ export class RecordStore {
   }
 
   async release(claims: readonly ClaimKey[]): Promise<number> {
-    return (await this.#ids('release', [this.table.workflowId, ...idsAndTokens(claims)])).length;
+    return (await this.#ids('release', idsAndTokens(claims))).length;
   }
 
   /** Releases the claims of lost replies: those of this worker newer than `after` that are not `known`. */
   async releaseUnknown(worker: number, after: string, known: readonly string[]): Promise<number> {
-    return (await this.#ids('releaseUnknown', [this.table.workflowId, worker, after, known])).length;
+    return (await this.#ids('releaseUnknown', [worker, after, known])).length;
   }
 
   /**
@@ -149,7 +149,7 @@ export class RecordStore {
    * replica sweeps, or if a row is refused, they are left to its sweep or the next one.
    */
   async giveUp(claims: readonly ClaimKey[]): Promise<Recovered[]> {
-    const ids = await this.#ids('giveUp', [this.table.workflowId, ...columns(claims)]);
+    const ids = (await this.#keys('giveUp', claims)).map(({ id }) => id);
     const batch = await this.recoverClaims(ids.length, defaultBounds, { ids }).catch((error: unknown) => {
       if (!mayBeRowFault(error)) throw error;
     });
@@ -162,7 +162,7 @@ export class RecordStore {
   }
 
   async trace(notes: readonly (ClaimKey & { note: string })[]): Promise<void> {
-    await this.#run('trace', [this.table.workflowId, ...columns(notes), notes.map(({ note }) => note)]);
+    await this.#run('trace', [...columns(notes), notes.map(({ note }) => note)]);
   }
 
   /**
@@ -202,9 +202,8 @@ export class RecordStore {
   ): Promise<{ recovered: Recovered[]; lookedAt: number } | undefined> {
     const { judgesHeartbeats = true, ids = null, hold = false, skip = 0 } = options;
     const deadMs = judgesHeartbeats ? deadAfterMs : null;
-    const args = [this.table.workflowId, limit, deadMs, timeoutGraceMs, ids, skip, this.#reason];
+    const args = [limit, deadMs, timeoutGraceMs, ids, skip, this.#reason];
     const rows = await this.#table.runAlone<Recovered & { looked_at: number }>(
-      this.sessions,
       hold ? 'holdClaims' : 'recoverClaims',
       args,
     );
@@ -219,13 +218,13 @@ export class RecordStore {
     stuckAfterMs: number,
     hold = false,
   ): Promise<Recovered[] | undefined> {
-    const args = [this.table.workflowId, Math.round(stuckAfterMs), ids, this.#reason];
-    return this.#table.runAlone<Recovered>(this.sessions, hold ? 'holdUnclaimed' : 'recoverUnclaimed', args);
+    const args = [Math.round(stuckAfterMs), ids, this.#reason];
+    return this.#table.runAlone<Recovered>(hold ? 'holdUnclaimed' : 'recoverUnclaimed', args);
   }
 
   /** The ids that the slow sweep recovers, in the whole table or some of its blocks, without the first `skip`. */
   async listUnclaimed(limit: number, stuckAfterMs: number, skip: number, blocks?: Blocks): Promise<string[]> {
-    const args = [this.table.workflowId, limit, Math.round(stuckAfterMs), skip];
+    const args = [limit, Math.round(stuckAfterMs), skip];
     return blocks
       ? this.#ids('listUnclaimedBlocks', [...args, ...edges(blocks)])
       : this.#ids('listUnclaimed', args);
@@ -243,8 +242,9 @@ export class RecordStore {
   }
 
   async markUntimed(limit: number, blocks?: Blocks): Promise<number> {
-    const args = [this.table.workflowId, limit, ...(blocks ? edges(blocks) : [])];
-    return this.#change(blocks ? 'markUntimedBlocks' : 'markUntimed', args);
+    return blocks
+      ? this.#change('markUntimedBlocks', [limit, ...edges(blocks)])
+      : this.#change('markUntimed', [limit]);
   }
 
   /**
@@ -256,7 +256,7 @@ export class RecordStore {
     { deadAfterMs, timeoutGraceMs }: Bounds,
     judgesHeartbeats = true,
   ): Promise<number> {
-    const args = [this.table.workflowId, limit, judgesHeartbeats ? deadAfterMs : null, timeoutGraceMs];
+    const args = [limit, judgesHeartbeats ? deadAfterMs : null, timeoutGraceMs];
     return this.#change('forget', args).catch((error: unknown) => {
       if (!isRowFault(error)) throw error;
       return this.#change('forgetByText', args);
@@ -269,7 +269,6 @@ export class RecordStore {
     { unclaimed = null, judgesHeartbeats = true }: StuckFilter = {},
   ): Promise<Stuck> {
     const rows = await this.#run<Stuck['records'][number] & Record<string, unknown>>('listStuck', [
-      this.table.workflowId,
       limit,
       judgesHeartbeats ? deadAfterMs : null,
       timeoutGraceMs,
@@ -297,7 +296,7 @@ export class RecordStore {
     let oldestSeconds = claims?.oldestSeconds ?? 0;
     if (unclaimed === false) return { total, oldestSeconds };
     for (const blocks of await this.ranges()) {
-      const args = [this.table.workflowId, Math.round(bounds.stuckAfterMs), ...edges(blocks)];
+      const args = [Math.round(bounds.stuckAfterMs), ...edges(blocks)];
       const [row] = await this.#run<Record<string, unknown>>('countUnclaimed', args);
       total += Number(row?.total ?? 0);
       oldestSeconds = Math.max(oldestSeconds, Number(row?.oldest_seconds ?? 0));
@@ -320,13 +319,13 @@ export class RecordStore {
 
   /** What keeps queued records from being claimed. */
   async waiting(): Promise<Waiting> {
-    const [row] = await this.#run<Waiting>('countWaiting', [this.table.workflowId]);
+    const [row] = await this.#run<Waiting>('countWaiting', []);
     return row ?? { waitingForRetry: null, nextRetrySeconds: null, keysAtLimit: null };
   }
 
   /** Counts queued, processing and failed records, up to a million each; not completed ones: there may be billions. */
   async counts(): Promise<Map<string, { records: number; oldestSeconds: number }>> {
-    const rows = await this.#run<Record<string, unknown>>('count', []);
+    const { rows } = await this.#query<Record<string, unknown>>('count', []);
     return new Map(
       rows.map(({ status, records, oldest_seconds }) => [
         String(status),
@@ -337,16 +336,16 @@ export class RecordStore {
 
   /** Failed records, the newest first; then those that wait for their retry. */
   async failed(limit: number): Promise<FailedRecord[]> {
-    return this.#run<FailedRecord>('listFailed', [limit, this.table.workflowId]);
+    return this.#run<FailedRecord>('listFailed', [limit]);
   }
 
   /** Records that had failed `sinceMs` ago, the oldest first, without those in `except`. */
   async failedIds(limit: number, sinceMs: number, except: readonly string[]): Promise<string[]> {
-    return this.#ids('listFailedIds', [limit, sinceMs, except, this.table.workflowId]);
+    return this.#ids('listFailedIds', [limit, sinceMs, except]);
   }
 
   async history(deadAfterMs: number): Promise<History> {
-    const [row] = await this.#run<History>('history', [this.table.workflowId, deadAfterMs]);
+    const [row] = await this.#run<History>('history', [deadAfterMs]);
     return row ?? { timedOut: 0, deadWorker: 0, unclaimed: 0, longestSeconds: null };
   }
 
@@ -373,13 +372,14 @@ export class RecordStore {
     return this.isByHand ? 'by_hand' : null;
   }
 
+  /** $1 is the workflow, followed by `args`. */
   async #run<R extends object>(name: QueryName, args: unknown[]): Promise<R[]> {
-    return (await this.#query<R>(name, args)).rows;
+    return (await this.#query<R>(name, [this.table.workflowId, ...args])).rows;
   }
 
-  /** Resolves to the number of changed rows. */
+  /** The same; resolves to the number of changed rows. */
   async #change(name: QueryName, args: unknown[]): Promise<number> {
-    return (await this.#query(name, args)).rowCount ?? 0;
+    return (await this.#query(name, [this.table.workflowId, ...args])).rowCount ?? 0;
   }
 
   #query<R extends object>(name: QueryName, args: unknown[]): Promise<QueryResult<R>> {
@@ -391,8 +391,7 @@ export class RecordStore {
   }
 
   async #keys(name: QueryName, claims: readonly ClaimKey[]): Promise<ClaimKey[]> {
-    const args = [this.table.workflowId, ...columns(claims)];
-    const rows = await this.#run<{ record_id: string; token: string }>(name, args);
+    const rows = await this.#run<{ record_id: string; token: string }>(name, columns(claims));
     return rows.map(({ record_id, token }) => ({ id: record_id, token: String(token) }));
   }
 }

@@ -3,33 +3,15 @@
  * start, and when its columns may have changed; a table that lacks a column is rejected by name.
  */
 import { ConfigError, plainText } from '../errors.js';
-import { type Column, readColumns } from './columns.js';
+import { type Column, coversStatus, readColumns } from './columns.js';
 import { quoteName, quoteText } from './identifiers.js';
-import { keyIndex, limitAdvice, limitPlaces, limitQueries } from './limits.js';
+import { keyIndex, limitPlaces, limitQueries } from './limits.js';
 import { missingRights, writeObstacles } from './permissions.js';
 import { queries } from './queries.generated.js';
 import { isSessionFault, type Queryable } from './sessions.js';
 import { defaultBounds, type Workflow } from './workflow.js';
 
-/**
- * Variants of queries: `...Blocks` read a range of blocks; `holdClaims` and `holdUnclaimed` keep records for a person;
- * `holdClaimLast` takes the strong lock; `forgetByText` reads the whole table, for ids that are not of the id's type.
- */
-export type QueryName =
-  | keyof typeof queries
-  | 'finishUnlocked'
-  | 'finishRetryUnlocked'
-  | 'claimLimited'
-  | 'claimLimitedScan'
-  | 'releaseUnknown'
-  | 'begin'
-  | 'retryByHand'
-  | 'listUnclaimedBlocks'
-  | 'markUntimedBlocks'
-  | 'forgetByText'
-  | 'holdClaims'
-  | 'holdUnclaimed'
-  | 'holdClaimLast';
+export type QueryName = keyof ReturnType<typeof writeQueries>;
 
 export interface Table {
   /** Quoted, as in the definition: for messages. */
@@ -121,19 +103,13 @@ export async function openTable(db: Queryable, workflow: Workflow, path?: string
   if (problems.length > 0 || !id || !status || !touched) throw new ConfigError(problems);
 
   const { queued, processing } = workflow.status;
-  const isKeyIndexed = key !== undefined && (await keyIndex(db, table.oid, workflow, key));
-  const { rows: ids } = await db.query<{ id: number }>(
-    `WITH new AS (INSERT INTO smart_router.workflows (name) SELECT $1
-       WHERE NOT EXISTS (SELECT FROM smart_router.workflows WHERE name = $1) ON CONFLICT DO NOTHING RETURNING id)
-     SELECT id FROM new UNION ALL SELECT id FROM smart_router.workflows WHERE name = $1`,
-    [workflow.name],
-  );
+  const isQuick = key ? await keyIndex(db, table.oid, workflow, key) : hasIndexFor(status, queued);
   return {
     name,
     path: table.path,
-    workflowId: ids[0]?.id ?? (await workflowId(db, workflow.name)),
+    workflowId: await workflowId(db, workflow.name),
     queries: writeQueries(workflow, table.path, { id, status, touched, error, key }),
-    limit: key && { isIndexed: isKeyIndexed },
+    limit: key && { isIndexed: isQuick },
     hasRetry: workflow.retry !== undefined,
     maxErrorLength: maxLengthOf(error),
     isIndexed: hasIndexFor(status, processing),
@@ -145,13 +121,7 @@ export async function openTable(db: Queryable, workflow: Workflow, path?: string
       { oid: table.oid, name },
       [status, touched, ...(error ? [error] : [])].map((column) => column.name),
     ),
-    advice: key
-      ? limitAdvice(workflow, name, key, isKeyIndexed, table.kind === 'r')
-      : hasIndexFor(status, queued)
-        ? []
-        : [
-            `no index finds rows in ${quoteText(queued)}: every claim reads the whole table; CREATE INDEX${table.kind === 'r' ? ' CONCURRENTLY' : ''} ON ${name} (${workflow.order.map(({ column }) => quoteName([column])).join(', ')}) WHERE ${quoteName([status.name])} = ${quoteText(queued)}`,
-          ],
+    advice: isQuick ? [] : [indexAdvice(workflow, name, table.kind === 'r')],
   };
 }
 
@@ -181,15 +151,26 @@ export async function nameConflicts(
 
 /** An index that begins with the status, or a partial one with only the condition that the status has this value. */
 function hasIndexFor(status: Column, value: string): boolean {
-  const isForIt = (condition: string) =>
-    condition.includes(quoteText(value)) &&
-    / = /.test(condition) &&
-    !/ AND |\bNOT\b| OR | IS |<>/.test(condition);
-  return status.leads_index || status.index_conditions.some(isForIt);
+  return status.leads_index || status.index_conditions.some((condition) => coversStatus(condition, value));
 }
 
-/** For the case that another process inserted the workflow at the same moment. */
+/** The index that claims need; with a limit it begins with the key. */
+function indexAdvice({ status, order, limit }: Workflow, name: string, isPlain: boolean): string {
+  const columns = [...(limit ? [limit.key] : []), ...order.map(({ column }) => column)];
+  const list = columns.map((column) => quoteName([column])).join(', ');
+  const queued = quoteText(status.queued);
+  const problem = limit
+    ? `no index finds rows in ${queued} by ${quoteName([limit.key])} (limit.key): every claim reads all queued rows`
+    : `no index finds rows in ${queued}: every claim reads the whole table`;
+  return `${problem}; CREATE INDEX${isPlain ? ' CONCURRENTLY' : ''} ON ${name} (${list}) WHERE ${quoteName([status.column])} = ${queued}`;
+}
+
 async function workflowId(db: Queryable, name: string): Promise<number> {
+  await db.query(
+    `INSERT INTO smart_router.workflows (name) SELECT $1
+       WHERE NOT EXISTS (SELECT FROM smart_router.workflows WHERE name = $1) ON CONFLICT DO NOTHING`,
+    [name],
+  );
   const { rows } = await db.query<{ id: number }>('SELECT id FROM smart_router.workflows WHERE name = $1', [
     name,
   ]);
@@ -247,8 +228,12 @@ interface Columns {
   key: Column | undefined;
 }
 
-/** Returns the queries with the names of this table in the places marked by braces. */
-function writeQueries(workflow: Workflow, table: string, columns: Columns): Record<QueryName, string> {
+/**
+ * Returns the queries with the names of this table in the places marked by braces, and their variants: `...Blocks` read a
+ * range of blocks; `holdClaims` and `holdUnclaimed` keep records for a person; `holdClaimLast` takes the strong lock;
+ * `forgetByText` reads the whole table, for ids that are not of the id's type.
+ */
+function writeQueries(workflow: Workflow, table: string, columns: Columns) {
   const { id, status, touched, error } = columns;
   const { policy, maxResets } = workflow.stuck;
   const isZoned = touched.type.includes('with time zone');
@@ -271,6 +256,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
   const touchedAt = isZoned ? `t.${touchedName}` : `(t.${touchedName} AT TIME ZONE ${zone})`;
   // Known when the statement is planned: a batch without errors then costs no lookup per record.
   const hasErrors = "$4::jsonb <> '{}'";
+  const isTimedOut = "c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' < now()";
   const places: Record<string, string> = {
     table,
     id: idName,
@@ -310,23 +296,29 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
     backoff:
       "CASE WHEN resets = 0 THEN interval '0' ELSE least(10 * power(2, least(resets - 1, 20)), 3600) * interval '1 s' END",
     // Claim `c` is older than its timeout and $4, or its worker has had no heartbeat for $3 (NULL: heartbeats do not count).
-    is_timed_out: "c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' < now()",
-    is_lost: `(c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' < now() OR ($3::bigint IS NOT NULL AND NOT EXISTS (
+    is_timed_out: isTimedOut,
+    is_lost: `(${isTimedOut} OR ($3::bigint IS NOT NULL AND NOT EXISTS (
       SELECT FROM smart_router.workers AS w WHERE w.id = c.worker AND w.heartbeat_at >= now() - $3::bigint * interval '1 ms'
     )))`,
     is_hold: String(policy === 'hold'),
+    // Claims are looked up per row (OFFSET 0): a join would read all claims for every batch and every range of blocks.
+    rows_and_claims: `${table} AS t LEFT JOIN LATERAL (
+    SELECT c.token, c.held_at, c.seen_at, c.resets, c.trace FROM smart_router.claims AS c
+    WHERE c.workflow = $1 AND c.record_id = t.${idName}::text COLLATE "default"
+    OFFSET 0
+  ) AS c ON true`,
     is_same: `t.${idName} = c.record_id::${id.type_path}`,
     range: '',
     lock: 'KEY SHARE',
     unlocked: '',
     finished_ids: '$2::text[]',
     released: 'c.record_id = ANY($2::text[]) AND c.token = ($3::jsonb ->> c.record_id)::bigint',
-    set_begun: '',
+    renewed: 'claimed_at = now()',
     requeued_from: processing,
-    ...{ set_limit_key: '', limit_column: '', limit_value: '', pick: '', or_waiting: '' },
+    ...{ set_limit_key: '', limit_column: '', limit_value: '', pick: '', judge: '', or_waiting: '' },
     has_retry: String(workflow.retry !== undefined),
     is_waiting: '(c.not_before > now() AND c.attempts > 0)',
-    failed_before: `(${touchedAt} IS NULL OR NOT isfinite(${touchedAt}) OR ${touchedAt} <= now() - $2 * interval '1 ms')`,
+    failed_before: `(${touchedAt} IS NULL OR NOT isfinite(${touchedAt}) OR ${touchedAt} <= now() - $3 * interval '1 ms')`,
     is_retried: `($4::jsonb ? c.record_id AND coalesce(c.attempts, 0) < ${workflow.retry?.max ?? 0})`,
     // 80 to 100 % of the pause: records that failed together do not return together.
     retry_delay: `least(${workflow.retry?.backoffMs ?? 0} * power(2, least(coalesce(c.attempts, 0), 30)), ${workflow.retry?.maxBackoffMs ?? 0}) * (0.8 + 0.2 * random()) * interval '1 ms'`,
@@ -347,11 +339,13 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
       if (text === undefined) throw new Error(`no place {${place}} in the queries`);
       return text;
     });
-  const hold = { verdict: "'held'", is_hold: 'true' };
+  const held = { verdict: "'held'", is_hold: 'true' };
+  const hold = { ...held, judge: fill(queries.judge, held) };
   const blocks = (first: number) => ({
     range: ` AND t.ctid >= $${first}::tid AND t.ctid < $${first + 1}::tid`,
   });
   places.pick = fill(queries.pick);
+  places.judge = fill(queries.judge);
   const unlocked = {
     unlocked: `unlocked AS MATERIALIZED (
   SELECT t.${idName} AS id FROM ${table} AS t
@@ -369,7 +363,8 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns): Reco
     releaseUnknown: fill(queries.release, {
       released: 'c.worker = $2::integer AND c.token > $3::bigint AND c.token <> ALL ($4::bigint[])',
     }),
-    begin: fill(queries.renew, { set_begun: ', begun = c.token' }),
+    begin: fill(queries.renew, { renewed: 'claimed_at = now(), begun = c.token' }),
+    giveUp: fill(queries.renew, { renewed: 'worker = NULL' }),
     retryByHand: fill(queries.requeueByHand, {
       requeued_from: value(workflow.status.failed),
       or_waiting: ` OR (t.${quoteName([status.name])} = ${value(workflow.status.queued)} AND ${places.is_waiting})`,

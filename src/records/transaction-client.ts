@@ -28,33 +28,27 @@ const leavesState =
 /** `set_config(..., ..., true)` is SET LOCAL. */
 const setsLocally = /\bset_config\s*\([^()]*,\s*true\s*\)/gi;
 
-export class TransactionClient {
-  readonly client: PoolClient;
-  #isOver = false;
-
-  /** `onState`: a statement leaves state on the session. `onError`: a statement failed. */
-  constructor(client: PoolClient, { onState, onError }: { onState(): void; onError(error: unknown): void }) {
-    const query = (...args: unknown[]) => {
-      if (this.#isOver) throw new Error('ctx.tx has ended: its client can no longer be used');
-      if (inspect(textOf(args[0]))) onState();
-      const answer: unknown = Reflect.apply(client.query, client, args);
-      if (answer instanceof Promise) answer.catch(onError);
-      return answer;
-    };
-    this.client = new Proxy(client, {
-      get: (_, name) => {
-        if (name === 'query') return query;
-        // ctx.tx releases the connection.
-        if (name === 'release') return () => {};
-        const value: unknown = Reflect.get(client, name);
-        return typeof value === 'function' ? value.bind(client) : value;
-      },
-    });
-  }
-
-  end(): void {
-    this.#isOver = true;
-  }
+/** `onState`: a statement leaves state on the session. `onError`: a statement failed. `isOver`: the transaction has ended. */
+export function transactionClient(
+  client: PoolClient,
+  { onState, onError, isOver }: { onState(): void; onError(error: unknown): void; isOver(): boolean },
+): PoolClient {
+  const query = (...args: unknown[]) => {
+    if (isOver()) throw new Error('ctx.tx has ended: its client can no longer be used');
+    if (inspect(textOf(args[0]))) onState();
+    const answer: unknown = Reflect.apply(client.query, client, args);
+    if (answer instanceof Promise) answer.catch(onError);
+    return answer;
+  };
+  return new Proxy(client, {
+    get: (_, name) => {
+      if (name === 'query') return query;
+      // ctx.tx releases the connection.
+      if (name === 'release') return () => {};
+      const value: unknown = Reflect.get(client, name);
+      return typeof value === 'function' ? value.bind(client) : value;
+    },
+  });
 }
 
 /** Accepts a statement, a query configuration, or a cursor. */

@@ -15,7 +15,7 @@ import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { Worker as Thread } from 'node:worker_threads';
 import type { ClientConfig, PoolConfig } from 'pg';
-import type { Clock } from '../clock.js';
+import { type Clock, singleFlight, within } from '../clock.js';
 import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Queryable, Sessions } from './sessions.js';
@@ -42,7 +42,7 @@ export class RecordWorker {
   readonly #stopping = new AbortController();
   /** By our own clock: the time of the last heartbeat. */
   #beatMs = 0;
-  #restarting: Promise<void> | undefined;
+  readonly #restart = singleFlight(() => this.#restartAsNew());
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -60,7 +60,7 @@ export class RecordWorker {
     const { sessions, clock, tables } = this.#options;
     const nowMs = clock.monotonic();
     this.#id = await sessions.transaction(async (client) => {
-      const db: Queryable = { query: (text, values = []) => sessions.queryOn(client, text, values) };
+      const db: Queryable = { query: (text, values) => sessions.queryOn(client, text, values) };
       // Of two workers that start at once, the second one sees the first.
       await db.query("SELECT pg_advisory_xact_lock(hashtext('smart_router.workers'), 0)");
       const conflicts = await nameConflicts(db, tables);
@@ -95,9 +95,7 @@ export class RecordWorker {
     if (thread) {
       const ended = new Promise((resolve) => thread.once('exit', resolve));
       thread.postMessage('stop');
-      const over = new AbortController();
-      await Promise.race([ended, this.#options.clock.sleep(1000, over.signal)]);
-      over.abort();
+      await within(this.#options.clock, 1000, ended, () => {});
       await thread.terminate();
     }
     if (signOff) await this.#signOff();
@@ -175,13 +173,6 @@ export class RecordWorker {
     }
     this.#beatMs = Math.max(this.#beatMs, nowMs);
     return true;
-  }
-
-  #restart(): Promise<void> {
-    this.#restarting ??= this.#restartAsNew().finally(() => {
-      this.#restarting = undefined;
-    });
-    return this.#restarting;
   }
 
   /** Gets a new id: the old claims are void, and cannot be confused with the new ones. */

@@ -98,6 +98,9 @@ export interface Workflow<R extends Row = Row> {
   readonly process: WorkflowDefinition<R>['process'];
 }
 
+// biome-ignore lint/suspicious/noExplicitAny: workflows of different rows stand in one list.
+export type AnyWorkflow = Workflow<any>;
+
 /** After how long a claim or a row counts as lost. */
 export interface Bounds {
   /** A worker without a heartbeat for this long is dead. */

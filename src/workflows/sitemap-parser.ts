@@ -33,9 +33,9 @@ const maxEntryLength = maxUrlLength * 12;
 
 interface Format {
   /** Position of the element being read. */
-  readonly index: number;
+  readonly startIndex: number;
   write(text: string): void;
-  end(): Sitemap['kind'];
+  finish(): Sitemap['kind'];
 }
 
 export class SitemapParser {
@@ -60,7 +60,7 @@ export class SitemapParser {
 
   end(): Sitemap {
     return this.#located('', (format) => {
-      const kind = format.end();
+      const kind = format.finish();
       const { urls, invalid, duplicates } = this.#entries;
       return { kind, urls: [...urls], invalid, duplicates };
     });
@@ -73,7 +73,10 @@ export class SitemapParser {
       return work(format);
     } catch (error) {
       if (!(error instanceof SitemapError)) throw error;
-      const { line, column } = advance(this.#place, text.slice(0, Math.max(0, format.index - this.#written)));
+      const { line, column } = advance(
+        this.#place,
+        text.slice(0, Math.max(0, format.startIndex - this.#written)),
+      );
       throw new SitemapError(`line ${line}, column ${column}: ${error.message}`);
     }
   }
@@ -110,37 +113,48 @@ const roots: Readonly<Record<string, { kind: Sitemap['kind']; entry: string }>> 
   sitemapindex: { kind: 'sitemaps', entry: 'sitemap' },
 };
 
-class XmlSitemap implements Format {
+/** Reports errors that the parser, made for HTML, tolerates. */
+class XmlSitemap extends Parser implements Format {
   readonly #entries: Entries;
-  readonly #parser: StrictParser;
   readonly #path: string[] = [];
   #root: (typeof roots)[string] | undefined;
   #location: string | undefined;
+  /** True while the parser closes a tag like `<url/>`, which it reports as implied. */
+  #isSelfClosing = false;
+  #hasClosed = false;
 
   constructor(entries: Entries) {
-    this.#entries = entries;
-    this.#parser = new StrictParser(
+    super(
       {
         onopentagname: (name) => this.#open(name),
         ontext: (text) => this.#text(text),
-        onclosetag: (name, implied) => this.#close(name, implied),
+        onclosetag: (name, isImplied) => this.#close(name, isImplied),
       },
       { xmlMode: true },
     );
+    this.#entries = entries;
   }
 
-  get index(): number {
-    return this.#parser.startIndex;
-  }
-
-  write(text: string): void {
-    this.#parser.write(text);
-  }
-
-  end(): Sitemap['kind'] {
-    this.#parser.end();
+  finish(): Sitemap['kind'] {
+    this.end();
     if (this.#root === undefined) throw new SitemapError('neither <urlset> nor <sitemapindex> found');
     return this.#root.kind;
+  }
+
+  override onselfclosingtag(endIndex: number): void {
+    this.#isSelfClosing = true;
+    super.onselfclosingtag(endIndex);
+    this.#isSelfClosing = false;
+  }
+
+  override onclosetag(start: number, endIndex: number): void {
+    const tagIndex = this.startIndex;
+    this.#hasClosed = false;
+    super.onclosetag(start, endIndex);
+    if (this.#hasClosed) return;
+    // The parser is past it already; the message is to show where it was.
+    this.startIndex = tagIndex;
+    throw new SitemapError('an end tag that closes nothing');
   }
 
   #open(name: string): void {
@@ -163,8 +177,9 @@ class XmlSitemap implements Format {
     if (this.#location !== undefined && this.#location.length <= maxEntryLength) this.#location += text;
   }
 
-  #close(name: string, implied: boolean): void {
-    if (implied && !this.#parser.selfClosing) throw new SitemapError(`<${short(name)}> is not closed`);
+  #close(name: string, isImplied: boolean): void {
+    this.#hasClosed = true;
+    if (isImplied && !this.#isSelfClosing) throw new SitemapError(`<${short(name)}> is not closed`);
     this.#path.pop();
     if (this.#path.length > 2 || this.#location === undefined) return;
     this.#entries.add(this.#location);
@@ -172,49 +187,10 @@ class XmlSitemap implements Format {
   }
 }
 
-/** Reports errors that the parser, made for HTML, tolerates. */
-class StrictParser extends Parser {
-  /** True while it closes a tag like `<url/>`, which it reports as implied. */
-  selfClosing = false;
-  #closes = false;
-
-  constructor(
-    handler: ConstructorParameters<typeof Parser>[0],
-    options: ConstructorParameters<typeof Parser>[1],
-  ) {
-    super(
-      {
-        ...handler,
-        onclosetag: (name, implied) => {
-          this.#closes = true;
-          handler?.onclosetag?.(name, implied);
-        },
-      },
-      options,
-    );
-  }
-
-  override onselfclosingtag(endIndex: number): void {
-    this.selfClosing = true;
-    super.onselfclosingtag(endIndex);
-    this.selfClosing = false;
-  }
-
-  override onclosetag(start: number, endIndex: number): void {
-    const tagIndex = this.startIndex;
-    this.#closes = false;
-    super.onclosetag(start, endIndex);
-    if (this.#closes) return;
-    // The parser is past it already; the message is to show where it was.
-    this.startIndex = tagIndex;
-    throw new SitemapError('an end tag that closes nothing');
-  }
-}
-
 class TextSitemap implements Format {
   readonly #entries: Entries;
   #line = '';
-  index = 0;
+  startIndex = 0;
 
   constructor(entries: Entries) {
     this.#entries = entries;
@@ -226,12 +202,12 @@ class TextSitemap implements Format {
       if (this.#line.length <= maxEntryLength) this.#line += line;
       if (at === lines.length - 1) break;
       this.#take();
-      this.index += line.length + 1;
+      this.startIndex += line.length + 1;
     }
-    this.index += lines.at(-1)?.length ?? 0;
+    this.startIndex += lines.at(-1)?.length ?? 0;
   }
 
-  end(): Sitemap['kind'] {
+  finish(): Sitemap['kind'] {
     this.#take();
     if (this.#entries.urls.size === 0) throw new SitemapError('neither XML nor a list of URLs');
     return 'pages';

@@ -20,7 +20,7 @@ const newClaimer = (store: RecordStore, clock = new SkippingClock()) =>
   new Claimer({
     ...{ workflow: pagesWorkflow({ orderBy: 'url' }) as Workflow, store, clock },
     guard: new StatusGuard({ workflow: 'pages', clock, log: memoryLog().log }),
-    ...{ log: memoryLog().log, observer: {}, worker: () => 7, beAlive: async () => {} },
+    ...{ log: memoryLog().log, observer: {}, worker: { id: 7, beAlive: async () => {} } },
     release: async (claims) => void (await store.release(claims)),
     breaker: new Breaker({
       clock: systemClock,

@@ -369,12 +369,13 @@ describe('a spool', () => {
       redis.disconnect();
       await engine.stop();
     });
-    const spool = new RedisSpool(redis, systemClock, { max: 3, prefix: 'p:' });
+    const spool = new RedisSpool(redis, systemClock, 3);
+    const key = 'smart_router:records:spool:x';
     await spool.add('x', outcomes);
     await expect(spool.add('x', outcomes)).rejects.toThrow('is full');
-    await redis.rpush('p:x', 'nonsense');
+    await redis.rpush(key, 'nonsense');
     expect(await content(spool, 'x')).toEqual(outcomes);
-    expect(await redis.llen('p:x')).toBe(0);
+    expect(await redis.llen(key)).toBe(0);
     const disk = new DiskSpool(temporaryFolder());
     const both = new SpoolChain([spool, disk]);
     await both.add('x', outcomes);

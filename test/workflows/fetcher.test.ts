@@ -7,13 +7,13 @@ import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from 'node:
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import { guardedLookup, systemResolve } from '../../src/workflows/fetch/addresses.js';
-import { FetchError } from '../../src/workflows/fetch/fetch-error.js';
 import {
   type Answer,
   Fetcher,
   type FetcherOptions,
   type FetchRequest,
 } from '../../src/workflows/fetch/fetcher.js';
+import { FetchError } from '../../src/workflows/fetch/urls.js';
 import { findOnPath } from '../support/engines.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { until } from '../support/until.js';

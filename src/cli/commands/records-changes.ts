@@ -2,7 +2,7 @@
 import { hostname, userInfo } from 'node:os';
 import { Argument, InvalidArgumentError, Option } from 'commander';
 import { type ErrorCode, errorCodes } from '../../errors.js';
-import { showCounts, showRecord } from '../../records/documents.js';
+import { showCounts, showRecord } from '../../records/admin.js';
 import type { HandledCounts } from '../../records/operations.js';
 import type { Paint } from '../../terminal/text.js';
 import { applyOption, command, type Given, type Outcome } from '../cli.js';

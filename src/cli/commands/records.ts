@@ -2,7 +2,7 @@
 import { Argument, Option } from 'commander';
 import { formatDuration } from '../../config/durations.js';
 import { ConfigError } from '../../errors.js';
-import { showFailed, showNumbers, showRecord } from '../../records/documents.js';
+import { showFailed, showNumbers, showRecord } from '../../records/admin.js';
 import { quoteName } from '../../records/identifiers.js';
 import { adviseTimes, suggestTimes } from '../../records/timeout-advice.js';
 import type { Workflow } from '../../records/workflow.js';

@@ -4,8 +4,7 @@
  * seconds.
  */
 import { AppError, ConfigError } from '../../errors.js';
-import type { RemoteOperations } from '../../records/admin.js';
-import { maxIds, showCounts, showFailed, showRecord } from '../../records/documents.js';
+import { maxIds, type RemoteOperations, showCounts, showFailed, showRecord } from '../../records/admin.js';
 import type { HandledCounts } from '../../records/operations.js';
 import { bodyField, logOf, param } from '../action-log.js';
 import { type App, documented, type HttpContext } from '../context.js';

@@ -1,5 +1,5 @@
 -- Failed records, the newest first; then queued ones that wait for their retry, the next first.
--- $1 how many, $2 workflow
+-- $1 workflow, $2 how many
 SELECT * FROM (
   (
     SELECT t.{id}::text COLLATE "default" AS id, {error_text} AS error,
@@ -8,7 +8,7 @@ SELECT * FROM (
     FROM {table} AS t
     WHERE t.{status} = {failed}
     ORDER BY t.{touched} DESC NULLS LAST
-    LIMIT $1
+    LIMIT $2
   )
   UNION ALL
   (
@@ -16,10 +16,10 @@ SELECT * FROM (
       CASE WHEN isfinite({touched_at}) THEN extract(epoch FROM now() - {touched_at})::float8 END,
       extract(epoch FROM c.not_before - now())::float8
     FROM smart_router.claims AS c JOIN {table} AS t ON t.{id} = c.record_id::{id_type} AND t.{status} = {queued}
-    WHERE c.workflow = $2 AND {is_waiting}
+    WHERE c.workflow = $1 AND {is_waiting}
     ORDER BY c.not_before
-    LIMIT $1
+    LIMIT $2
   )
 ) AS found
 ORDER BY "retrySeconds" NULLS FIRST, "failedSeconds"
-LIMIT $1
+LIMIT $2

@@ -25,25 +25,12 @@ WITH dead AS MATERIALIZED (
   ORDER BY c.claimed_at
   LIMIT $2
   FOR UPDATE OF c, t SKIP LOCKED
-), judged AS MATERIALIZED (
-  SELECT *, {verdict} AS outcome FROM lost
-), changed AS (
-  UPDATE {table} AS t
-  SET {status} = CASE WHEN {is_failed} THEN {failed} ELSE {queued} END{set_error_reset}, {touched} = {now}
-  WHERE t.{id} = ANY (ARRAY(SELECT id FROM judged WHERE outcome <> 'held')) AND (t.{status} = {processing}) IS TRUE
-  RETURNING t.{id} AS id, (t.{status} = {processing}) IS TRUE AS is_kept
-), done AS MATERIALIZED (
-  -- A trigger may have kept a row unchanged without an error.
-  SELECT * FROM judged WHERE outcome = 'held' OR id IN (SELECT id FROM changed WHERE NOT is_kept)
-), kept AS (
+), {judge}, kept AS (
   UPDATE smart_router.claims AS c SET token = NULL, worker = NULL, limit_key = NULL,
     resets = resets + CASE WHEN {is_hold} OR NOT {counts} THEN 0 ELSE 1 END,
     not_before = CASE WHEN {is_hold} THEN NULL ELSE now() + {backoff} END,
     held_at = CASE WHEN {is_hold} THEN now() END
   WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM done WHERE outcome <> 'failed'))
-), dropped AS (
-  DELETE FROM smart_router.claims AS c
-  WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM done WHERE outcome = 'failed'))
 ), noted AS (
   INSERT INTO smart_router.resets (workflow, record_id, token, reason, outcome, resets, stuck_seconds, worker, trace)
   SELECT $1, record_id, token, coalesce($7::text, reason), outcome, resets, extract(epoch FROM now() - since), worker, trace

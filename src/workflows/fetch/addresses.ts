@@ -12,7 +12,7 @@
  */
 import { type LookupAddress, lookup as systemLookup } from 'node:dns';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
-import { FetchError } from './fetch-error.js';
+import { FetchError } from './urls.js';
 
 /** Special-purpose blocks, by what an address in them is. */
 const blocksByKind: readonly [kind: string, ...blocks: string[]][] = [

@@ -10,7 +10,7 @@
 import type { Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createBrotliDecompress, createGunzip, createInflate, createInflateRaw } from 'node:zlib';
-import { FetchError } from './fetch-error.js';
+import { FetchError } from './urls.js';
 
 export type Chunks = AsyncIterable<Buffer>;
 

@@ -24,8 +24,7 @@ import {
   systemResolve,
 } from './addresses.js';
 import { type Chunks, decoded, type SizeLimit, tooLarge } from './body.js';
-import { FetchError, reasonOf, shown } from './fetch-error.js';
-import { readUrl } from './urls.js';
+import { FetchError, readUrl, reasonOf, shown } from './urls.js';
 
 export interface FetcherOptions {
   clock: Clock;
@@ -61,39 +60,34 @@ export interface Answer {
 const redirects = new Set([301, 302, 303, 307, 308]);
 
 export class Fetcher {
-  readonly #clock: Clock;
-  readonly #limits: { totalMs: number; silenceMs: number };
-  readonly #allowed: AllowedPrivate;
-  readonly #maxRedirects: number;
-  readonly #userAgent: string;
+  readonly #options: Required<FetcherOptions>;
   readonly #lookup: LookupFunction;
 
   constructor(options: FetcherOptions) {
-    this.#clock = options.clock;
-    this.#limits = { totalMs: options.totalMs ?? 30_000, silenceMs: options.silenceMs ?? 10_000 };
-    this.#allowed = options.allowPrivateAddresses ?? false;
-    this.#maxRedirects = options.maxRedirects ?? 5;
-    this.#userAgent = options.userAgent ?? userAgent;
-    this.#lookup = guardedLookup(options.resolve ?? systemResolve, this.#allowed);
+    this.#options = {
+      ...{ allowPrivateAddresses: false, totalMs: 30_000, silenceMs: 10_000, maxRedirects: 5, userAgent },
+      ...{ resolve: systemResolve, ...options },
+    };
+    this.#lookup = guardedLookup(this.#options.resolve, this.#options.allowPrivateAddresses);
   }
 
   /** `consume` reads the body; the connection is closed when it returns, even if it did not read everything. */
   async get<T>(address: string, request: FetchRequest, consume: (answer: Answer) => Promise<T>): Promise<T> {
     const { signal: caller } = request;
-    const { totalMs, silenceMs } = this.#limits;
+    const { clock, totalMs, silenceMs } = this.#options;
     // The reason of an abort is the error to show.
     const ended = (how: string) => new FetchError(`GET ${shown(address)} ${how}`);
     const aborted = new AbortController();
     const unlink = abortWith(aborted, caller, () => ended(`was aborted: ${messageOf(caller.reason)}`));
     const total = new Deadline(
-      this.#clock,
+      clock,
       totalMs,
       () => ended(`took longer than ${formatDuration(totalMs)}`),
       aborted.signal,
     );
     // Runs while the server is expected to send something.
     const silence = new Deadline(
-      this.#clock,
+      clock,
       silenceMs,
       () => ended(`sent nothing for ${formatDuration(silenceMs)}`),
       total.signal,
@@ -117,6 +111,7 @@ export class Fetcher {
   }
 
   async #follow(address: string, { accept }: FetchRequest, deadline: Deadline) {
+    const { maxRedirects } = this.#options;
     const start = readUrl(address);
     if ('problem' in start) throw new FetchError(`cannot fetch ${shown(address)}: ${start.problem}`);
     let { url } = start;
@@ -137,17 +132,17 @@ export class Fetcher {
       if ('problem' in next) throw new FetchError(`${what} redirects to ${shown(location)}: ${next.problem}`);
       if (visited.has(next.url.href))
         throw new FetchError(`${what} redirects in a loop, to ${shown(next.url.href)}`);
-      if (visited.size > this.#maxRedirects) {
-        throw new FetchError(`GET ${shown(address)} redirects more than ${this.#maxRedirects} times`);
-      }
+      if (visited.size > maxRedirects)
+        throw new FetchError(`GET ${shown(address)} redirects more than ${maxRedirects} times`);
       url = next.url;
     }
   }
 
   #send(url: URL, accept: string, deadline: Deadline): Promise<http.IncomingMessage> {
     const { signal } = deadline;
-    refuseLiteral(url, this.#allowed);
-    const headers = { accept, 'accept-encoding': 'gzip, br, deflate', 'user-agent': this.#userAgent };
+    const { allowPrivateAddresses, userAgent: agent } = this.#options;
+    refuseLiteral(url, allowPrivateAddresses);
+    const headers = { accept, 'accept-encoding': 'gzip, br, deflate', 'user-agent': agent };
     return new Promise((resolve, reject) => {
       if (signal.aborted) return reject(signal.reason);
       const client = url.protocol === 'https:' ? https : http;
