@@ -33,7 +33,7 @@ import { Operator, type RouterStatus } from './operator.js';
 import { RecordPlane } from './records/plane.js';
 import { Routers } from './routers.js';
 import { Scenario } from './scenario.js';
-import { freePort, Service } from './service.js';
+import { Service } from './service.js';
 import {
   agentCount,
   keyVariable,
@@ -94,7 +94,6 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     for (const stop of stops.splice(0).reverse()) await stop();
   };
   try {
-    const port = await freePort(config.httpPort, config.httpHost);
     const [engine, cluster] = await Promise.all([
       openEngine(config, clock),
       startCluster({ clock, bookmarkIntervalMs: 1000 }),
@@ -124,7 +123,7 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     stops.push(() => routers.close());
     routers.group.start();
     const service = new Service(() => routers.endpoints);
-    const ownPort = await service.listen(port, config.httpHost);
+    const ownPort = await service.listen(config.httpPort, config.httpHost);
     stops.push(() => service.close());
     const url = `http://${config.httpHost.includes(':') ? `[${config.httpHost}]` : config.httpHost}:${ownPort}`;
 
@@ -160,7 +159,7 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     const view = () => viewOf({ ...parts, actions }, status);
     display.open({
       url,
-      takenPort: port === config.httpPort ? undefined : config.httpPort,
+      takenPort: [0, ownPort].includes(config.httpPort) ? undefined : config.httpPort,
       keyVariable: keyVariable(env),
       commands,
       view,
