@@ -36,7 +36,7 @@ export class Operator {
 
   /** Merchants are only in Redis, so a flush deletes them. Resolves to false when a request failed. */
   async deployMerchants(): Promise<boolean> {
-    for (const [id, { config }] of Object.entries(merchants))
+    for (const [id, config] of Object.entries(merchants))
       if (!(await this.#request(`/merchants/${id}`, { method: 'PUT', body: config }))) return false;
     return true;
   }

@@ -3,9 +3,10 @@
  * and times short enough to watch. All other settings are the router's defaults.
  */
 
+import { type MerchantConfig, resolveChain } from '../calls/chain.js';
 import { type Config, loadConfig } from '../config/config.js';
 import { formatDuration } from '../config/durations.js';
-import type { PoolId } from '../config/tiers.js';
+import { type PoolId, parseTierConfig, type TierConfig } from '../config/tiers.js';
 import { ConfigError } from '../errors.js';
 
 export interface AgentSet {
@@ -59,18 +60,16 @@ const tiers = {
  * `acme` has its own pool and falls back to standard; `thrifty` never uses gold; `nova` has two agents and no fallback,
  * so its callers are the first to get a busy tone.
  */
-export const merchants: Readonly<Record<string, { config: object; chain: readonly PoolId[] }>> = {
-  acme: {
-    config: { pool: 'acme', tier: 'standard' },
-    chain: ['merchant:acme', 'pool:standard', 'pool:basic'],
-  },
-  nova: { config: { pool: 'nova', fallback: ['merchant:nova'] }, chain: ['merchant:nova'] },
-  thrifty: { config: { fallback: ['basic', 'standard'] }, chain: ['pool:basic', 'pool:standard'] },
+export const merchants: Readonly<Record<string, MerchantConfig>> = {
+  acme: { pool: 'acme', tier: 'standard' },
+  nova: { pool: 'nova', fallback: ['merchant:nova'] },
+  thrifty: { fallback: ['basic', 'standard'] },
 };
 
+const tierConfig = parseTierConfig(tiers).config as TierConfig;
+
 /** The pools that a call of this merchant tries, in order. */
-export const chainOf = (merchant: string): readonly PoolId[] =>
-  merchants[merchant]?.chain ?? inChain.map(({ pool }) => pool);
+export const chainOf = (merchant: string): PoolId[] => resolveChain(tierConfig, merchants[merchant]).steps;
 
 /** In seconds of the demo, which pass faster with DEMO_SPEED. */
 export const seconds = {
