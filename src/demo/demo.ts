@@ -51,8 +51,8 @@ interface DemoOptions extends Omit<DisplayOptions, 'clock'> {
   onQuit: () => void;
   /** Aborts the start. */
   signal: AbortSignal;
-  /** Whether the scenario runs. Default: true. */
-  story?: boolean;
+  /** Whether the scenario runs. */
+  story: boolean;
   port?: number;
   seed?: number;
 }
@@ -150,7 +150,7 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     const operator = new Operator(url, config.adminKey, clock);
     const parts = { dice, engine, cluster, routers, monitor, fleet, agents, callers, records, counts };
     const actions = new Actions({ ...context, ...parts, eventLog, operator });
-    const scenario = new Scenario({ ...context, dice, callers, actions, isOn: options.story ?? true });
+    const scenario = new Scenario({ ...context, dice, callers, actions, isOn: options.story });
     const words = () => commands.map(({ word }) => word).join(', ');
     const help = () => log('do', `commands: ${words()}`);
     const commands = commandsOf({ actions, scenario, quit: options.onQuit, help });
@@ -195,7 +195,7 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
       const known = commands.find(({ key, word }) => text === key || text === word);
       if (known) later(0, async () => known.run());
       // Unknown keys are ignored, unknown words are reported.
-      else if (!options.isPicture) log('do', `unknown command ${text}; commands: ${words()}`);
+      else if (options.mode !== 'picture') log('do', `unknown command ${text}; commands: ${words()}`);
     };
     return { url, command, stop: stopAll };
   } catch (error) {

@@ -1,6 +1,5 @@
 /**
  * The output of the demo: a full-screen picture on a terminal, lines elsewhere. Both end with a summary.
- * With `headless` the only output is one line of JSON when the demo is ready.
  *
  * The format of the lines is stable: `HH:MM:SS`, two blanks, a word of at most nine letters, a blank, a sentence.
  * docs/cli.md lists the words and the sentences that scripts may wait for.
@@ -20,12 +19,8 @@ import type { RecordsView } from './records/plane.js';
 export interface DisplayOptions {
   out: OutStream;
   paint: Paint;
-  /** A full-screen picture instead of lines; neither `quiet` nor `headless`. */
-  isPicture: boolean;
-  /** Only the banner and the summary. */
-  quiet?: boolean;
-  /** Only one line of JSON with the address, for programs. */
-  headless?: boolean;
+  /** `quiet`: only the banner and the summary. `headless`: only one line of JSON when the demo is ready, for programs. */
+  mode: 'picture' | 'lines' | 'quiet' | 'headless';
   clock: Clock;
 }
 
@@ -61,26 +56,28 @@ export class Display {
 
   open(content: Content): void {
     this.#content = content;
-    if (this.#options.isPicture) {
+    const { mode, paint } = this.#options;
+    if (mode === 'picture') {
       this.#screen.open();
       this.#draw();
-    } else if (!this.#options.headless) this.#print(...introduction(this.#options.paint));
+    } else if (mode !== 'headless') this.#print(...introduction(paint));
   }
 
   /** Shows the address: the demo now answers there. */
   ready(): void {
     this.#isReady = true;
+    const { mode, paint } = this.#options;
     const content = this.#content;
-    if (this.#options.isPicture || !content) return;
-    if (this.#options.headless)
-      this.#print(JSON.stringify({ ready: true, url: content.url, pid: process.pid }));
-    else this.#print(...usage(content, this.#options.paint));
+    if (mode === 'picture' || !content) return;
+    if (mode === 'headless') this.#print(JSON.stringify({ ready: true, url: content.url, pid: process.pid }));
+    else this.#print(...usage(content, paint));
   }
 
   line(line: Line): void {
-    if (this.#options.quiet || this.#options.headless) return;
-    if (!this.#options.isPicture) this.#print(format(line, this.#options.paint));
-    else if (isAboutOneCall(line)) this.#latestCall = line;
+    const { mode, paint } = this.#options;
+    if (mode === 'lines') this.#print(format(line, paint));
+    if (mode !== 'picture') return;
+    if (isAboutOneCall(line)) this.#latestCall = line;
     // The picture shows sites elsewhere.
     else if (line.kind !== 'site') this.#lines.push(line);
     if (this.#lines.length > maxLines) this.#lines.shift();
@@ -88,8 +85,8 @@ export class Display {
 
   /** Prints pools and records; the picture always shows them. */
   numbers({ pools, calls, records }: View, log: DemoContext['log']): void {
-    const { isPicture, paint } = this.#options;
-    if (isPicture) return;
+    const { mode, paint } = this.#options;
+    if (mode === 'picture') return;
     const shown = pools.map(({ set, cells, numbers }) => {
       const name = paint('bold', set.name);
       if (!numbers) return `${name} ?`;
@@ -102,7 +99,7 @@ export class Display {
 
   close(calls: CallCounts, counts: EventLog['counts'], records: RecordsView): void {
     this.#cancelPicture();
-    if (!this.#content || this.#options.headless) return;
+    if (!this.#content || this.#options.mode === 'headless') return;
     this.#screen.close();
     const { takenPort, url } = this.#content;
     const parts = [
@@ -119,14 +116,14 @@ export class Display {
       ...(counts.recovered > 0 ? [`${count(counts.recovered, 'zombie')} recovered`] : []),
     ];
     // Lines have printed it at the start.
-    const moved =
-      this.#options.isPicture && takenPort !== undefined ? [`  ${movedText(takenPort, url)}.`] : [];
+    const isNew = this.#options.mode === 'picture' && takenPort !== undefined;
+    const moved = isNew ? [`  ${movedText(takenPort, url)}.`] : [];
     this.#print('', `  Stopped: ${parts.join(', ')}.`, ...recordsSummary(records), ...moved, '');
   }
 
   /** `?` opens the help page, any key closes it. True if the key has no other effect. */
   help(key: string): boolean {
-    if (!this.#options.isPicture) return false;
+    if (this.#options.mode !== 'picture') return false;
     const wasShown = this.#isHelpShown;
     this.#isHelpShown = !wasShown && key === '?';
     if (wasShown !== this.#isHelpShown) this.#draw();
