@@ -29,7 +29,7 @@ import { openEngine } from './engine.js';
 import { EventLog } from './event-log.js';
 import { Fleet } from './fleet.js';
 import { viewOf } from './frame.js';
-import { Operator, type RouterStatus } from './operator.js';
+import { type Operator, operatorOf, type RouterStatus } from './operator.js';
 import { RecordPlane } from './records/plane.js';
 import { Routers } from './routers.js';
 import { Scenario } from './scenario.js';
@@ -43,7 +43,7 @@ import {
   seconds,
   speedOf,
 } from './setup.js';
-import { Twilio } from './twilio.js';
+import { twilioOf } from './twilio.js';
 
 interface DemoOptions extends Omit<DisplayOptions, 'clock'> {
   env: NodeJS.ProcessEnv;
@@ -145,9 +145,9 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
     const fleet = new Fleet(cluster, monitor, agents.hooks, context);
     stops.push(() => fleet.stop());
     const { publicUrl, twilioAuthToken: token } = config;
-    const twilio = new Twilio({ ...context, url, publicUrl, token });
+    const twilio = twilioOf({ ...context, url, publicUrl, token });
     const callers = new Callers({ ...context, client, twilio, agents, counts });
-    const operator = new Operator(url, config.adminKey, clock);
+    const operator = operatorOf(url, config.adminKey, clock);
     const parts = { dice, engine, cluster, routers, monitor, fleet, agents, callers, records, counts };
     const actions = new Actions({ ...context, ...parts, eventLog, operator });
     const scenario = new Scenario({ ...context, dice, callers, actions, isOn: options.story });
