@@ -1,6 +1,6 @@
 /**
  * Turns the events of the store into lines. It keeps what one event alone does not say: where a call is, since when,
- * and whether a draining pod has just lost its last call. Events about pods that cluster-monitor.ts logs are left out.
+ * and whether a draining pod has just lost its last call. Events about pods that agents.ts logs are left out.
  */
 import type { StoreEvent } from '../calls/events.js';
 import type { PoolId } from '../config/tiers.js';
