@@ -2,12 +2,10 @@
  * The simulated callers: they get an agent through the public client or through Twilio, talk for a while and hang up. If
  * all agents are busy, they stay on the line and wait for one.
  */
-import { type Client, NoPodsError, RouterUnavailableError, StillWaitingError } from '../client/index.js';
-import type { Agents, EarlyEnd } from './agents.js';
-import type { DemoContext } from './context.js';
+import { NoPodsError, RouterUnavailableError, StillWaitingError } from '../client/index.js';
+import type { Needs } from './context.js';
 import { inSeconds } from './lines.js';
-import { podIn } from './setup.js';
-import type { Twilio } from './twilio.js';
+import { maxWait, podIn } from './setup.js';
 
 /**
  * What happened to every call, counted by its caller and its agent, not by the routers. `cut` and `doubled` must stay 0
@@ -38,39 +36,14 @@ export class CallCounts {
   }
 }
 
-interface CallersOptions extends DemoContext {
-  client: Client;
-  twilio: Twilio;
-  agents: Agents;
-  counts: CallCounts;
-}
-
-interface PlacedCall {
-  callSid: string;
-  podName: string;
-  /** Ends the call at its agent without a release. */
-  hangUpWithoutRelease(): void;
-}
-
-/** As long as the tiers allow. */
-const maxWait = '30s';
-
 export class Callers {
-  readonly #options: CallersOptions;
   #lastNumber = 100;
 
-  constructor(options: CallersOptions) {
-    this.#options = options;
-  }
-
-  /** Whether a visitor placed the call. */
-  static isVisitor(callSid: string): boolean {
-    return !/^CA-\d+$/.test(callSid);
-  }
+  constructor(private readonly options: Needs<'client' | 'twilio' | 'agents' | 'counts'>) {}
 
   /** Resolves to undefined when the call got no agent. `mayWait`: the caller waits if all agents are busy. */
-  async place(talkSeconds: number, merchantId?: string, mayWait = true): Promise<PlacedCall | undefined> {
-    const { client } = this.#options;
+  async place(talkSeconds: number, merchantId?: string, mayWait = true) {
+    const { client } = this.options;
     const callSid = this.#newSid();
     const waiting = this.#waiting();
     const call = await client
@@ -87,7 +60,7 @@ export class Callers {
 
   /** As `place`, but through Twilio: while all agents are busy the caller is held and hears the place in the queue. */
   async ring(talkSeconds: number): Promise<void> {
-    const { twilio, counts, clock, log } = this.#options;
+    const { twilio, counts, clock, log } = this.options;
     const call = this.#newSid();
     const startedMs = clock.monotonic();
     const waiting = this.#waiting();
@@ -120,7 +93,7 @@ export class Callers {
 
   /** Counts a caller who waits, and one who got an agent after it. */
   #waiting() {
-    const { counts } = this.#options;
+    const { counts } = this.options;
     let isWaiting = false;
     return {
       begin() {
@@ -136,7 +109,7 @@ export class Callers {
   }
 
   #refused(error: unknown): undefined {
-    const { counts } = this.#options;
+    const { counts } = this.options;
     if (error instanceof NoPodsError || error instanceof StillWaitingError) counts.busy += 1;
     else if (error instanceof RouterUnavailableError) counts.unanswered += 1;
     else throw error;
@@ -148,17 +121,17 @@ export class Callers {
     askedAtMs: number,
     talkSeconds: number,
     held: { detach(): void; release(): Promise<unknown> },
-  ): PlacedCall {
-    const { agents, counts, later, log } = this.#options;
+  ) {
+    const { agents, counts, later, log } = this.options;
     counts.started += 1;
-    const phone = agents.connect(podName, callSid, askedAtMs, (how: EarlyEnd, why) => {
+    const endCall = agents.connect(podName, callSid, askedAtMs, (how, why) => {
       held.detach();
       counts[how] += 1;
       if (how === 'cut') log('cut', why, { call: callSid, pod: podName });
     });
     let isReleased = true;
     const hangUp = () => {
-      if (phone.hangUp()) counts.served += 1;
+      if (endCall()) counts.served += 1;
     };
     later(talkSeconds, async () => {
       hangUp();
@@ -168,6 +141,7 @@ export class Callers {
     return {
       callSid,
       podName,
+      /** Ends the call at its agent without a release. */
       hangUpWithoutRelease() {
         isReleased = false;
         held.detach();

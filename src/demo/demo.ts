@@ -13,37 +13,27 @@
 
 import { randomInt } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
-import { EventFeed, type StoreEvent } from '../calls/events.js';
+import { EventFeed } from '../calls/events.js';
 import { createClient } from '../client/index.js';
-import { abortWith, systemClock } from '../clock.js';
+import { abortWith, systemClock, WakeableSleep } from '../clock.js';
 import { startCluster } from '../cluster/simulator/cluster.js';
-import { Actions } from './actions.js';
+import { loadConfig } from '../config/config.js';
+import { actionsOf, commandsOf } from './actions.js';
 import { Agents } from './agents.js';
 import { CallCounts, Callers } from './callers.js';
-import { ClusterMonitor } from './cluster-monitor.js';
-import { commandsOf } from './commands.js';
-import { createContext, type DemoContext } from './context.js';
+import { createContext, type Needs } from './context.js';
 import { Dice } from './dice.js';
 import { Display, type DisplayOptions } from './display.js';
 import { openEngine } from './engine.js';
 import { EventLog } from './event-log.js';
-import { Fleet } from './fleet.js';
 import { viewOf } from './frame.js';
-import { Operator, type RouterStatus } from './operator.js';
+import { operatorOf, type RouterStatus } from './operator.js';
 import { RecordPlane } from './records/plane.js';
 import { Routers } from './routers.js';
 import { Scenario } from './scenario.js';
-import { freePort, Service } from './service.js';
-import {
-  agentCount,
-  keyVariable,
-  loadSetup,
-  recordsDisabledReason,
-  routerNames,
-  seconds,
-  speedOf,
-} from './setup.js';
-import { Twilio } from './twilio.js';
+import { Service } from './service.js';
+import { agentCount, keyVariable, routerEnvOf, routerNames, speedOf } from './setup.js';
+import { twilioOf } from './twilio.js';
 
 interface DemoOptions extends Omit<DisplayOptions, 'clock'> {
   env: NodeJS.ProcessEnv;
@@ -51,27 +41,22 @@ interface DemoOptions extends Omit<DisplayOptions, 'clock'> {
   onQuit: () => void;
   /** Aborts the start. */
   signal: AbortSignal;
-  /** Whether the scenario runs. Default: true. */
-  story?: boolean;
+  /** Whether the scenario runs. */
+  story: boolean;
   port?: number;
   seed?: number;
-}
-
-interface RunningDemo {
-  url: string;
-  /** Runs a command by its key or word. */
-  command(text: string): void;
-  stop(): Promise<void>;
 }
 
 const poolLinesSeconds = 10;
 const statusIntervalMs = 500;
 const readyTimeoutMs = 60_000;
 
-export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
+export async function startDemo(options: DemoOptions) {
   const { env } = options;
   const clock = systemClock;
-  const { config, routerEnv } = loadSetup(env, options.port);
+  const routerEnv = routerEnvOf(env);
+  const port = options.port === undefined ? {} : { HTTP_PORT: String(options.port) };
+  const config = loadConfig({ ...routerEnv, ...port }, 'demo');
   const display = new Display({ ...options, clock });
   const stopping = new AbortController();
   abortWith(stopping, options.signal);
@@ -79,22 +64,19 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
   // Every sleep listens to it.
   setMaxListeners(0, signal);
   const context = createContext(clock, speedOf(env), signal, (line) => display.line(line));
-  const { log, ms, later } = context;
+  const { log, later } = context;
 
   const counts = new CallCounts();
   const eventLog = new EventLog();
-  const records = new RecordPlane(context, recordsDisabledReason(env));
+  // The demo never uses another database than its own.
+  const records = new RecordPlane(context, env.DATABASE_URL === 'off' ? 'DATABASE_URL is off' : undefined);
   // In the order of the starts; stopped in reverse, with the summary last.
-  const stops: (() => Promise<void> | void)[] = [
-    () => display.close(counts, eventLog.counts, records.view()),
-    () => records.close(),
-  ];
+  const stops: (() => Promise<void> | void)[] = [() => display.close(eventLog.counts), () => records.close()];
   const stopAll = async () => {
     stopping.abort();
     for (const stop of stops.splice(0).reverse()) await stop();
   };
   try {
-    const port = await freePort(config.httpPort, config.httpHost);
     const [engine, cluster] = await Promise.all([
       openEngine(config, clock),
       startCluster({ clock, bookmarkIntervalMs: 1000 }),
@@ -105,26 +87,14 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
       () => cluster.stop(),
     );
 
-    const dice = new Dice(options.seed ?? randomInt(2 ** 32));
-    const monitor = new ClusterMonitor({ ...context, cluster, counts });
-    stops.push(() => monitor.stop());
-    const routers = new Routers({
-      names: routerNames,
-      env: { ...routerEnv, REDIS_URL: engine.url },
-      envFor: (instance) => records.envFor(instance),
-      kubeconfigFor: (name) => cluster.kubeconfigFor(name),
-      restartMs: ms(seconds.routerRestart),
-      clock,
-      onUp: ({ upText }) => log('router', upText),
-      onExit: (router, exit) => {
-        monitor.routerExited(router, exit);
-        records.routerExited(router.instance);
-      },
-    });
+    const routers = new Routers(
+      { ...context, cluster, counts, records },
+      { ...routerEnv, REDIS_URL: engine.url },
+    );
     stops.push(() => routers.close());
     routers.group.start();
     const service = new Service(() => routers.endpoints);
-    const ownPort = await service.listen(port, config.httpHost);
+    const ownPort = await service.listen(config.httpPort, config.httpHost);
     stops.push(() => service.close());
     const url = `http://${config.httpHost.includes(':') ? `[${config.httpHost}]` : config.httpHost}:${ownPort}`;
 
@@ -137,122 +107,90 @@ export async function startDemo(options: DemoOptions): Promise<RunningDemo> {
       breaker: { failures: 1000, openMs: 1000 },
     });
     stops.push(() => client.close());
-    const agents = new Agents({
-      ...context,
-      client,
-      counts,
-      onDrained: (pod, calls, tookMs) => monitor.agentDrained(pod, calls, tookMs),
-    });
-    const fleet = new Fleet(cluster, monitor, agents.hooks, context);
-    stops.push(() => fleet.stop());
+    const agents = new Agents({ ...context, cluster, client, counts });
+    stops.push(() => agents.stop());
     const { publicUrl, twilioAuthToken: token } = config;
-    const twilio = new Twilio({ ...context, url, publicUrl, token });
+    const twilio = twilioOf({ ...context, url, publicUrl, token });
     const callers = new Callers({ ...context, client, twilio, agents, counts });
-    const operator = new Operator(url, config.adminKey, clock);
-    const parts = { dice, engine, cluster, routers, monitor, fleet, agents, callers, records, counts };
-    const actions = new Actions({ ...context, ...parts, eventLog, operator });
-    const scenario = new Scenario({ ...context, dice, callers, actions, isOn: options.story ?? true });
+    const operator = operatorOf(url, config.adminKey, clock);
+    const dice = new Dice(options.seed ?? randomInt(2 ** 32));
+    const backend = { ...context, counts, eventLog, records, engine, cluster, routers };
+    const parts = { ...backend, client, agents, twilio, callers, operator, dice };
+    const actions = actionsOf(parts);
+    const scenario = new Scenario({ ...parts, actions }, options.story);
     const words = () => commands.map(({ word }) => word).join(', ');
     const help = () => log('do', `commands: ${words()}`);
-    const commands = commandsOf({ actions, scenario, quit: options.onQuit, help });
+    const commands = commandsOf(actions, scenario, options.onQuit, help);
 
     let status: RouterStatus | undefined;
-    const view = () => viewOf({ ...parts, actions }, status);
     display.open({
       url,
-      takenPort: port === config.httpPort ? undefined : config.httpPort,
+      takenPort: [0, ownPort].includes(config.httpPort) ? undefined : config.httpPort,
       keyVariable: keyVariable(env),
       commands,
-      view,
+      view: () => viewOf({ ...parts, actions }, status),
       isStoryOn: () => scenario.isOn,
     });
 
     const feed = new EventFeed(engine.connection, clock);
     stops.push(() => feed.close());
-    follow(feed, context, (event) => {
-      connectVisitors(event, agents);
-      for (const line of eventLog.linesOf(event)) if (!signal.aborted) display.line(line);
+    // Only wakes the reader: a subscription starts a moment after `subscribe` and could miss events.
+    const pause = new WakeableSleep(clock);
+    feed.subscribe(() => pause.wake());
+    later(0, async () => {
+      // The store was empty at first: this reads every event once and in order.
+      for (let last = '0-0'; !signal.aborted; await pause.for(250, signal)) {
+        for (const event of await feed.replay(last).catch(() => [])) {
+          last = event.id;
+          agents.follow(event);
+          for (const line of eventLog.linesOf(event)) if (!signal.aborted) display.line(line);
+        }
+      }
     });
     later(0, async () => {
       for (let passedMs = 0; !signal.aborted; passedMs += statusIntervalMs) {
         status = await operator.status();
-        if (passedMs % (poolLinesSeconds * 1000) === 0 && passedMs > 0) display.numbers(view(), log);
+        if (passedMs % (poolLinesSeconds * 1000) === 0 && passedMs > 0) display.numbers(log);
         await clock.sleep(statusIntervalMs, signal);
       }
     });
-    await untilReady(context, routers, operator);
+    await untilReady(parts);
     if (!signal.aborted) {
       log('ready', `${url}/ answers: ${routerNames.length} routers, ${agentCount} agents`);
       display.ready();
       // Last: nothing waits for records.
-      records.start({
-        pids: () => routers.recordsPids,
-        areReady: () => operator.haveRecords(routers.endpoints),
-      });
+      records.start(routers, operator);
       scenario.start();
     }
+    /** Runs a command by its key or word. */
     const command = (text: string) => {
       if (display.help(text)) return;
       const known = commands.find(({ key, word }) => text === key || text === word);
       if (known) later(0, async () => known.run());
       // Unknown keys are ignored, unknown words are reported.
-      else if (!options.isPicture) log('do', `unknown command ${text}; commands: ${words()}`);
+      else if (options.mode !== 'picture') log('do', `unknown command ${text}; commands: ${words()}`);
     };
-    return { url, command, stop: stopAll };
+    return { command, stop: stopAll };
   } catch (error) {
     await stopAll();
     throw error;
   }
 }
 
-/** A visitor's call has no simulated caller, so its agent follows the events of the store. */
-function connectVisitors({ type, fields: { call = '', pod = '' } }: StoreEvent, agents: Agents): void {
-  if (!Callers.isVisitor(call)) return;
-  if (type === 'call_allocated' || type === 'call_assigned') agents.connectVisitor(pod, call);
-  if (type === 'call_released' || type === 'call_recovered' || type === 'call_lost') agents.endVisitor(call);
-}
-
 /** Waits until a leader has put every agent into its pool and every agent has reported. */
-async function untilReady(
-  { clock, signal }: DemoContext,
-  routers: Routers,
-  operator: Operator,
-): Promise<void> {
+async function untilReady({ clock, until, routers, operator }: Needs<'routers' | 'operator'>): Promise<void> {
   const deadlineMs = clock.monotonic() + readyTimeoutMs;
   let hasMerchants = false;
-  while (!signal.aborted) {
-    const status = routers.endpoints.length > 0 ? await operator.status() : undefined;
-    hasMerchants ||= status !== undefined && (await operator.deployMerchants());
-    const registered = status === undefined ? 0 : await operator.registeredAgents();
-    if (hasMerchants && registered >= agentCount && routers.endpoints.length === routerNames.length) return;
+  await until(async () => {
+    hasMerchants ||= await operator.deployMerchants();
+    const registered = hasMerchants ? await operator.registeredAgents() : 0;
+    const up = routers.endpoints.length;
+    if (hasMerchants && registered >= agentCount && up === routerNames.length) return true;
     if (routers.failure !== undefined) throw new Error(`cannot start the routers: ${routers.failure}`);
     if (clock.monotonic() > deadlineMs)
       throw new Error(
-        `the demo was not ready within ${readyTimeoutMs / 1000} s: ${routers.endpoints.length} of ${routerNames.length} routers are up, ${registered} of ${agentCount} agents are registered`,
+        `the demo was not ready within ${readyTimeoutMs / 1000} s: ${up} of ${routerNames.length} routers are up, ${registered} of ${agentCount} agents are registered`,
       );
-    await clock.sleep(50, signal);
-  }
-}
-
-/**
- * Reads every event of the store, which was empty at first, once and in order. The subscription only wakes the reader,
- * because it starts a moment after `subscribe` and could miss events.
- */
-function follow(feed: EventFeed, { clock, signal }: DemoContext, onEvent: (event: StoreEvent) => void): void {
-  let last = '0-0';
-  let wake = new AbortController();
-  const unsubscribe = feed.subscribe(() => wake.abort());
-  signal.addEventListener('abort', () => wake.abort(), { once: true });
-  const read = async () => {
-    while (!signal.aborted) {
-      wake = new AbortController();
-      for (const event of await feed.replay(last).catch(() => [])) {
-        last = event.id;
-        onEvent(event);
-      }
-      await clock.sleep(250, wake.signal);
-    }
-    unsubscribe();
-  };
-  void read();
+    return false;
+  });
 }

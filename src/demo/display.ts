@@ -1,6 +1,5 @@
 /**
  * The output of the demo: a full-screen picture on a terminal, lines elsewhere. Both end with a summary.
- * With `headless` the only output is one line of JSON when the demo is ready.
  *
  * The format of the lines is stable: `HH:MM:SS`, two blanks, a word of at most nine letters, a blank, a sentence.
  * docs/cli.md lists the words and the sentences that scripts may wait for.
@@ -9,8 +8,7 @@ import type { Clock } from '../clock.js';
 import { FullScreen } from '../terminal/full-screen.js';
 import { type OutStream, type Paint, wrap } from '../terminal/text.js';
 import { version } from '../version.js';
-import type { CallCounts } from './callers.js';
-import type { Command } from './commands.js';
+import type { Command } from './actions.js';
 import type { DemoContext } from './context.js';
 import type { EventLog } from './event-log.js';
 import { drawCell, frame, helpPage, legend, type View } from './frame.js';
@@ -20,12 +18,8 @@ import type { RecordsView } from './records/plane.js';
 export interface DisplayOptions {
   out: OutStream;
   paint: Paint;
-  /** A full-screen picture instead of lines; neither `quiet` nor `headless`. */
-  isPicture: boolean;
-  /** Only the banner and the summary. */
-  quiet?: boolean;
-  /** Only one line of JSON with the address, for programs. */
-  headless?: boolean;
+  /** `quiet`: only the banner and the summary. `headless`: only one line of JSON when the demo is ready, for programs. */
+  mode: 'picture' | 'lines' | 'quiet' | 'headless';
   clock: Clock;
 }
 
@@ -43,7 +37,6 @@ const pictureIntervalMs = 200;
 const maxLines = 200;
 
 export class Display {
-  readonly #options: DisplayOptions;
   readonly #screen: FullScreen;
   readonly #lines: Line[] = [];
   readonly #sinceMs: number;
@@ -53,43 +46,45 @@ export class Display {
   #isHelpShown = false;
   #cancelPicture = () => {};
 
-  constructor(options: DisplayOptions) {
-    this.#options = options;
+  constructor(private readonly options: DisplayOptions) {
     this.#screen = new FullScreen(options.out, () => this.#draw());
     this.#sinceMs = options.clock.monotonic();
   }
 
   open(content: Content): void {
     this.#content = content;
-    if (this.#options.isPicture) {
+    const { mode, paint } = this.options;
+    if (mode === 'picture') {
       this.#screen.open();
       this.#draw();
-    } else if (!this.#options.headless) this.#print(...introduction(this.#options.paint));
+    } else if (mode !== 'headless') this.#print(...introduction(paint));
   }
 
   /** Shows the address: the demo now answers there. */
   ready(): void {
     this.#isReady = true;
+    const { mode, paint } = this.options;
     const content = this.#content;
-    if (this.#options.isPicture || !content) return;
-    if (this.#options.headless)
-      this.#print(JSON.stringify({ ready: true, url: content.url, pid: process.pid }));
-    else this.#print(...usage(content, this.#options.paint));
+    if (mode === 'picture' || !content) return;
+    if (mode === 'headless') this.#print(JSON.stringify({ ready: true, url: content.url, pid: process.pid }));
+    else this.#print(...usage(content, paint));
   }
 
   line(line: Line): void {
-    if (this.#options.quiet || this.#options.headless) return;
-    if (!this.#options.isPicture) this.#print(format(line, this.#options.paint));
-    else if (isAboutOneCall(line)) this.#latestCall = line;
+    const { mode, paint } = this.options;
+    if (mode === 'lines') this.#print(format(line, paint));
+    if (mode !== 'picture') return;
+    if (isAboutOneCall(line)) this.#latestCall = line;
     // The picture shows sites elsewhere.
     else if (line.kind !== 'site') this.#lines.push(line);
     if (this.#lines.length > maxLines) this.#lines.shift();
   }
 
   /** Prints pools and records; the picture always shows them. */
-  numbers({ pools, calls, records }: View, log: DemoContext['log']): void {
-    const { isPicture, paint } = this.#options;
-    if (isPicture) return;
+  numbers(log: DemoContext['log']): void {
+    const { mode, paint } = this.options;
+    if (mode === 'picture' || !this.#content) return;
+    const { pools, calls, records } = this.#content.view();
     const shown = pools.map(({ set, cells, numbers }) => {
       const name = paint('bold', set.name);
       if (!numbers) return `${name} ?`;
@@ -100,11 +95,12 @@ export class Display {
     if (records.isOpen && records.disabledReason === undefined) log('records', recordsText(records));
   }
 
-  close(calls: CallCounts, counts: EventLog['counts'], records: RecordsView): void {
+  close(counts: EventLog['counts']): void {
     this.#cancelPicture();
-    if (!this.#content || this.#options.headless) return;
+    if (!this.#content || this.options.mode === 'headless') return;
     this.#screen.close();
-    const { takenPort, url } = this.#content;
+    const { takenPort, url, view } = this.#content;
+    const { calls, records } = view();
     const parts = [
       count(calls.started, 'call'),
       `${calls.served} served`,
@@ -119,14 +115,14 @@ export class Display {
       ...(counts.recovered > 0 ? [`${count(counts.recovered, 'zombie')} recovered`] : []),
     ];
     // Lines have printed it at the start.
-    const moved =
-      this.#options.isPicture && takenPort !== undefined ? [`  ${movedText(takenPort, url)}.`] : [];
+    const isNew = this.options.mode === 'picture' && takenPort !== undefined;
+    const moved = isNew ? [`  ${movedText(takenPort, url)}.`] : [];
     this.#print('', `  Stopped: ${parts.join(', ')}.`, ...recordsSummary(records), ...moved, '');
   }
 
   /** `?` opens the help page, any key closes it. True if the key has no other effect. */
   help(key: string): boolean {
-    if (!this.#options.isPicture) return false;
+    if (this.options.mode !== 'picture') return false;
     const wasShown = this.#isHelpShown;
     this.#isHelpShown = !wasShown && key === '?';
     if (wasShown !== this.#isHelpShown) this.#draw();
@@ -135,7 +131,7 @@ export class Display {
 
   #draw(): void {
     this.#cancelPicture();
-    const { clock, paint } = this.#options;
+    const { clock, paint } = this.options;
     const content = this.#content;
     if (!content) return;
     const { url, takenPort, commands: keys } = content;
@@ -157,7 +153,7 @@ export class Display {
   }
 
   #print(...lines: string[]): void {
-    this.#options.out.write(`${lines.join('\n')}\n`);
+    this.options.out.write(`${lines.join('\n')}\n`);
   }
 }
 

@@ -7,25 +7,22 @@ import type { Clock } from '../clock.js';
 import type { Config } from '../config/config.js';
 import { startEmbeddedValkey } from '../embedded/valkey.js';
 
-export interface Engine {
-  url: string;
-  connection: StoreConnection;
-  /** Deletes everything that the routers have written. */
-  flush(): Promise<void>;
-  /** Stops answering until `resume`; connections stay open. Undefined in a Redis of the user. */
-  pause: (() => Promise<void>) | undefined;
-  resume(): void;
-  stop(): Promise<void>;
-}
+export type Engine = Awaited<ReturnType<typeof openEngine>>;
 
-export async function openEngine(config: Config, clock: Clock): Promise<Engine> {
+export async function openEngine(config: Config, clock: Clock) {
   const own = config.redisUrl === 'embedded' ? await startEmbeddedValkey() : undefined;
   const url = own?.url ?? config.redisUrl;
   const { redisKeyPrefix: keyPrefix, redisCommandTimeoutMs: commandTimeoutMs } = config;
   const connection = new StoreConnection({ url, keyPrefix, commandTimeoutMs, clock });
-  const flush = async () => {
-    if (own) await connection.command('flushall', (client) => client.flushall());
-    else await deleteOwnKeys(connection);
+  /** Deletes everything that the routers have written. */
+  const flush = async (): Promise<void> => {
+    if (own) return void (await connection.command('flushall', (client) => client.flushall()));
+    let cursor = '0';
+    do {
+      const [next, keys] = await connection.scan(cursor, `${keyPrefix}*`, 1000);
+      if (keys.length > 0) await connection.command('unlink', (client) => client.unlink(...keys));
+      cursor = next;
+    } while (cursor !== '0');
   };
   // Keys of an earlier demo.
   if (!own) await flush();
@@ -33,6 +30,7 @@ export async function openEngine(config: Config, clock: Clock): Promise<Engine> 
     url,
     connection,
     flush,
+    /** Stops answering until `resume`; connections stay open. Undefined in a Redis of the user. */
     pause: own && (() => own.pause()),
     resume: () => own?.resume(),
     async stop() {
@@ -42,13 +40,4 @@ export async function openEngine(config: Config, clock: Clock): Promise<Engine> 
       await own?.stop();
     },
   };
-}
-
-async function deleteOwnKeys(connection: StoreConnection): Promise<void> {
-  let cursor = '0';
-  do {
-    const [next, keys] = await connection.scan(cursor, `${connection.keyPrefix}*`, 1000);
-    if (keys.length > 0) await connection.command('unlink', (client) => client.unlink(...keys));
-    cursor = next;
-  } while (cursor !== '0');
 }

@@ -1,6 +1,6 @@
 /**
  * Turns the events of the store into lines. It keeps what one event alone does not say: where a call is, since when,
- * and whether a draining pod has just lost its last call. Events about pods that cluster-monitor.ts logs are left out.
+ * and whether a draining pod has just lost its last call. Events about pods that agents.ts logs are left out.
  */
 import type { StoreEvent } from '../calls/events.js';
 import type { PoolId } from '../config/tiers.js';
@@ -11,31 +11,23 @@ type MakeLine = (kind: LineKind, text: string, more?: Partial<Line>) => Line;
 
 export class EventLog {
   readonly counts = { fallbacks: 0, recovered: 0, adopted: 0 };
-  readonly #live = new Map<string, { pod: string; sinceMs: number }>();
+  /** Calls that a flush deleted stay, for their age. */
+  readonly #live = new Map<string, { pod: string; sinceMs: number; isInStore: boolean }>();
   readonly #draining = new Set<string>();
-  /** Calls in the store; `#live` also keeps those that a flush deleted, for their age. */
-  readonly #inStore = new Set<string>();
 
   storeFlushed(): void {
-    this.#inStore.clear();
+    for (const call of this.#live.values()) call.isInStore = false;
     this.#draining.clear();
   }
 
   isInStore(call: string): boolean {
-    return this.#inStore.has(call);
+    return this.#live.get(call)?.isInStore ?? false;
   }
 
   linesOf(event: StoreEvent): Line[] {
     const { type, at, fields } = event;
     const { call = '', pod = '' } = fields;
-    const line: MakeLine = (kind, text, more = {}) => ({
-      at,
-      kind,
-      ...(call ? { call } : {}),
-      ...(pod ? { pod } : {}),
-      text,
-      ...more,
-    });
+    const line: MakeLine = (kind, text, more = {}) => ({ at, kind, call, pod, text, ...more });
     switch (type) {
       case 'call_allocated':
         return [this.#allocated(event, line)];
@@ -50,8 +42,7 @@ export class EventLog {
         return [line('expired', `no agent within ${waitOf(event)}`)];
       case 'call_adopted':
         this.counts.adopted += 1;
-        this.#inStore.add(call);
-        this.#live.set(call, { pod, sinceMs: this.#live.get(call)?.sinceMs ?? timeOf(event) });
+        this.#begin(event, this.#live.get(call)?.sinceMs);
         return [line('adopted', 'restored from the report of its agent')];
       case 'call_released': {
         const blocked = fields.pool ? '' : ', pod takes no new calls';
@@ -98,10 +89,9 @@ export class EventLog {
     }
   }
 
-  #begin(event: StoreEvent): void {
+  #begin(event: StoreEvent, sinceMs = timeOf(event)): void {
     const { call = '', pod = '' } = event.fields;
-    this.#live.set(call, { pod, sinceMs: timeOf(event) });
-    this.#inStore.add(call);
+    this.#live.set(call, { pod, sinceMs, isInStore: true });
   }
 
   #allocated(event: StoreEvent, line: MakeLine): Line {
@@ -121,7 +111,6 @@ export class EventLog {
 
   #ended({ fields: { call = '', pod = '' } }: StoreEvent, line: MakeLine): Line[] {
     this.#live.delete(call);
-    this.#inStore.delete(call);
     const isIdle = ![...this.#live.values()].some((one) => one.pod === pod);
     return isIdle && this.#draining.has(pod) ? [drained(line)] : [];
   }

@@ -4,8 +4,8 @@
  */
 import { type Colour, clip, type Paint, plain, wrap } from '../terminal/text.js';
 import { version } from '../version.js';
-import type { Actions, ActionsOptions } from './actions.js';
 import type { CallCounts } from './callers.js';
+import type { DemoParts } from './context.js';
 import { count, format, type Line } from './lines.js';
 import type { PoolNumbers, RouterStatus } from './operator.js';
 import type { ProcessState } from './processes.js';
@@ -14,7 +14,7 @@ import type { KindCounts } from './records/tracker.js';
 import { type AgentSet, agentCount, sets } from './setup.js';
 
 /** `draining`: asked to stop, with or without calls. `gone`: no pod of that name at the moment. */
-type CellState = 'free' | 'busy' | 'draining' | 'starting' | 'crashed' | 'gone';
+type CellState = 'ready' | 'draining' | 'starting' | 'crashed' | 'gone';
 
 interface Cell {
   state: CellState;
@@ -27,37 +27,31 @@ export interface View {
   apiAnswers: boolean;
   /** The cells come from the agents, the numbers from the routers. */
   pools: { set: AgentSet; cells: Cell[]; numbers: PoolNumbers | undefined }[];
-  roll: { version: number; done: number; total: number; isRolling: boolean };
+  roll: { version: number; updated: number; isRolling: boolean };
   calls: CallCounts;
   records: RecordsView;
 }
 
-type ViewSources = { actions: Actions } & Pick<
-  ActionsOptions,
-  'routers' | 'monitor' | 'agents' | 'fleet' | 'counts' | 'records'
->;
-
 export function viewOf(
-  { routers, monitor, agents, fleet, actions, counts, records }: ViewSources,
+  { routers, agents, counts, records, actions }: DemoParts,
   status: RouterStatus | undefined,
 ): View {
+  const { isStorePaused, isApiDown, drained } = actions.state;
   const cellOf = (name: string): Cell => {
-    const calls = agents.callsOn(name);
-    const state = monitor.agent(name)?.state ?? 'gone';
-    if (state === 'ready' && actions.isDrained(name)) return { state: 'draining', calls };
-    if (state === 'ready') return { state: calls > 0 ? 'busy' : 'free', calls };
-    return { state: state === 'terminating' ? 'draining' : state, calls };
+    const state = agents.stateOf(name);
+    const isDraining = state === 'terminating' || (state === 'ready' && drained.has(name));
+    return { state: isDraining ? 'draining' : state, calls: agents.callsOn(name) };
   };
   return {
-    routers: routers.group.all.map(({ name, state }) => ({ name, state, leads: monitor.leader === name })),
-    storeAnswers: !actions.isStorePaused,
-    apiAnswers: !actions.isApiDown,
+    routers: routers.group.all.map(({ name, state }) => ({ name, state, leads: routers.leader === name })),
+    storeAnswers: !isStorePaused,
+    apiAnswers: !isApiDown,
     pools: sets.map((set) => ({
       set,
       cells: Array.from({ length: set.replicas }, (_, i) => cellOf(`${set.name}-${i}`)),
       numbers: status?.pools[set.pool.replace(/^pool:/, '')],
     })),
-    roll: { version: fleet.version, done: fleet.updated, total: agentCount, isRolling: fleet.isRolling },
+    roll: agents,
     calls: counts,
     records: records.view(),
   };
@@ -86,25 +80,31 @@ const labelWidth = 10;
 const spaciousRows = 36;
 const minEvents = 3;
 
+/** A blank line, or parts with a label; parts that do not fit one line wrap. */
+type Row = [] | [label: string, ...parts: string[]];
+
 export function frame(options: FrameOptions): string[] {
-  const { view, lines, latestCall, columns, rows, paint } = options;
-  const top = [
-    ...header(options),
-    '',
-    labelled('routers', routersLine(view, paint), paint),
-    labelled('backed by', backendLine(view, paint), paint),
-    '',
-    ...poolLines(view, paint),
-    labelled('', legend(paint), paint),
-    '',
-    labelled('agents', rollLine(view, paint), paint),
-    ...labelledParts('calls', callParts(view, paint), options),
-    labelled('latest', latestCall ? format(latestCall, paint).replace(/^.*? {2}/, '') : '', paint),
-    '',
-    ...recordLines(view, options),
-    '',
-  ].filter((line) => line !== '' || rows >= spaciousRows);
-  const bottom = [...(rows >= spaciousRows ? [''] : []), ...keyLines(options)];
+  const { view, lines, latestCall, keys, columns, rows, paint } = options;
+  const body: Row[] = [
+    [],
+    ['routers', routersText(view, paint)],
+    ['backed by', backendText(view, paint)],
+    [],
+    ...poolRows(view, paint),
+    ['', legend(paint)],
+    [],
+    ['agents', rollText(view, paint)],
+    ['calls', ...callParts(view, paint)],
+    ['latest', latestCall ? format(latestCall, paint).replace(/^.*? {2}/, '') : ''],
+    [],
+    ...recordRows(view, paint),
+    [],
+  ];
+  const top = [...header(options), ...body.flatMap((row) => labelled(row, columns, paint))].filter(
+    (line) => line !== '' || rows >= spaciousRows,
+  );
+  const shownKeys = keys.map(({ key, what }) => ` ${paint('bold', key)} ${paint('dim', what)}  `);
+  const bottom = [...(rows >= spaciousRows ? [''] : []), ...wrap(shownKeys, columns, '')];
   const above = top.slice(0, Math.max(0, rows - bottom.length - minEvents));
   const room = Math.max(minEvents, rows - above.length - bottom.length);
   const shown = lines
@@ -113,6 +113,13 @@ export function frame(options: FrameOptions): string[] {
     .slice(-room);
   while (shown.length < room) shown.push('');
   return [...above, ...shown, ...bottom].slice(0, rows).map((line) => clip(line, columns - 1));
+}
+
+function labelled([label, ...parts]: Row, columns: number, paint: Paint): string[] {
+  if (label === undefined) return [''];
+  return wrap(parts, columns - 2 - labelWidth, '  ').map(
+    (text, i) => ` ${paint('dim', (i === 0 ? label : '').padEnd(labelWidth))}${text}`,
+  );
 }
 
 /** Wraps a long text below its beginning. */
@@ -142,34 +149,37 @@ function header({ url, takenPort, elapsedMs, isStoryOn, rows, paint }: FrameOpti
   ];
 }
 
-function routersLine({ routers }: View, paint: Paint): string {
-  const drawn = routers.map(({ name, state, leads }) => {
-    const up = leads
-      ? `${paint('green', '■')} ${paint('bold', `${name} leader`.padEnd(partWidth))}`
-      : `${paint('green', '□')} ${name.padEnd(partWidth)}`;
-    return processCell(name, state, paint) ?? up;
+const partWidth = 17;
+
+function mark(paint: Paint, colour: Colour, sign: string, text: string, textColour?: Colour): string {
+  return `${paint(colour, sign)} ${paint(textColour, text.padEnd(partWidth))}`;
+}
+
+const processLooks = {
+  down: ['red', '✕', 'ended'],
+  starting: ['dim', '·', 'starting'],
+  stopping: ['yellow', '□', 'stopping'],
+} as const;
+
+/** `up`: the mark of a process that is up. */
+function processMark({ name, state }: { name: string; state: ProcessState }, paint: Paint, up: string) {
+  if (state === 'up') return up;
+  const [colour, sign, word] = processLooks[state];
+  return mark(paint, colour, sign, `${name} ${word}`, 'dim');
+}
+
+function routersText({ routers }: View, paint: Paint): string {
+  const drawn = routers.map((router) => {
+    const { name, leads } = router;
+    const up = leads ? mark(paint, 'green', '■', `${name} leader`, 'bold') : mark(paint, 'green', '□', name);
+    return processMark(router, paint, up);
   });
   return drawn.join('  ');
 }
 
-const partWidth = 17;
-
-/** Undefined for a process that is up. */
-function processCell(name: string, state: ProcessState, paint: Paint): string | undefined {
-  if (state === 'up') return undefined;
-  const [colour, sign, word] = {
-    down: ['red', '✕', 'ended'] as const,
-    starting: ['dim', '·', 'starting'] as const,
-    stopping: ['yellow', '□', 'stopping'] as const,
-  }[state];
-  return `${paint(colour, sign)} ${paint('dim', `${name} ${word}`.padEnd(partWidth))}`;
-}
-
-function backendLine({ storeAnswers, apiAnswers, records }: View, paint: Paint): string {
+function backendText({ storeAnswers, apiAnswers, records }: View, paint: Paint): string {
   const part = (answers: boolean, name: string) =>
-    answers
-      ? `${paint('green', '■')} ${name.padEnd(partWidth)}`
-      : `${paint('red', '✕')} ${paint('red', `${name}: down`.padEnd(partWidth))}`;
+    answers ? mark(paint, 'green', '■', name) : mark(paint, 'red', '✕', `${name}: down`, 'red');
   return [
     part(storeAnswers, 'Redis'),
     part(apiAnswers, 'Kubernetes API'),
@@ -177,24 +187,24 @@ function backendLine({ storeAnswers, apiAnswers, records }: View, paint: Paint):
   ].join('  ');
 }
 
-function poolLines({ pools }: View, paint: Paint): string[] {
+function poolRows({ pools }: View, paint: Paint): Row[] {
   const widest = Math.max(...pools.map(({ cells }) => cells.length));
   return pools.map(({ set, cells, numbers }) => {
     const drawn = cells.map((cell) => drawCell(cell, set.calls > 1, paint)).join(' ');
-    const space = '  '.repeat(widest - cells.length);
-    if (!numbers) return labelled(set.name, `${drawn}${space}   ${paint('dim', 'no data')}`, paint);
-    const { active_calls: calls, capacity, available } = numbers;
+    const start = `${drawn}${'  '.repeat(widest - cells.length)}   `;
+    if (!numbers) return [set.name, start + paint('dim', 'no data')];
+    const { active_calls: calls, capacity, available, assigned } = numbers;
     const bar = barOf(capacity > 0 ? Math.min(1, calls / capacity) : 0, 'green', paint);
-    const text = `${count(calls, 'call').padEnd(8)} ${paint('dim', `${available} of ${numbers.assigned} available`)}`;
-    return labelled(set.name, `${drawn}${space}   ${bar} ${text}`, paint);
+    const free = paint('dim', `${available} of ${assigned} available`);
+    return [set.name, `${start}${bar} ${count(calls, 'call').padEnd(8)} ${free}`];
   });
 }
 
-function rollLine({ roll: { version: wanted, done, total, isRolling } }: View, paint: Paint): string {
-  const state = `version ${wanted}`;
-  if (!isRolling) return `${state.padEnd(12)} ${paint('dim', `${done} of ${total} ready`)}`;
-  const bar = barOf(done / total, 'yellow', paint);
-  return `${state.padEnd(12)} ${bar} ${paint('yellow', `rolling: ${done} of ${total}`)}`;
+function rollText({ roll: { version: wanted, updated, isRolling } }: View, paint: Paint): string {
+  const state = `version ${wanted}`.padEnd(12);
+  if (!isRolling) return `${state} ${paint('dim', `${updated} of ${agentCount} ready`)}`;
+  const bar = barOf(updated / agentCount, 'yellow', paint);
+  return `${state} ${bar} ${paint('yellow', `rolling: ${updated} of ${agentCount}`)}`;
 }
 
 function barOf(share: number, colour: Colour, paint: Paint): string {
@@ -218,54 +228,29 @@ function callParts({ calls }: View, paint: Paint): string[] {
   ];
 }
 
-function recordLines({ records }: View, options: FrameOptions): string[] {
-  const { paint } = options;
+function recordRows({ records }: View, paint: Paint): Row[] {
   const { disabledReason, isOpen, sitemaps, pages, workers, stuck, twice } = records;
-  if (disabledReason !== undefined)
-    return [labelled('records', paint('dim', `disabled: ${disabledReason}`), paint)];
-  if (!isOpen) return [labelled('records', paint('dim', 'PostgreSQL is starting'), paint)];
+  if (disabledReason !== undefined) return [['records', paint('dim', `disabled: ${disabledReason}`)]];
+  if (!isOpen) return [['records', paint('dim', 'PostgreSQL is starting')]];
   const kind = ({ queued, running, done, failed, latest }: KindCounts) =>
     `${`${queued} queued  ${running} running  ${done} done  ${failed} failed`.padEnd(kindWidth)}  ${paint('dim', latest)}`;
-  const drawn = workers.map(({ name, state, records: held }) => {
-    const up = `${paint('green', held > 0 ? '■' : '□')} ${`${name} holds ${held}`.padEnd(partWidth)}`;
-    return processCell(name, state, paint) ?? up;
+  const drawn = workers.map((worker) => {
+    const { name, records: held } = worker;
+    return processMark(worker, paint, mark(paint, 'green', held > 0 ? '■' : '□', `${name} holds ${held}`));
   });
+  const stuckText = zeroIsGreen(stuck, 'stuck', 'yellow', paint);
   return [
-    labelled('sitemaps', kind(sitemaps), paint),
-    labelled('pages', kind(pages), paint),
-    ...labelledParts(
-      'workers',
-      [
-        ...drawn,
-        zeroIsGreen(stuck, 'stuck', 'yellow', paint),
-        zeroIsGreen(twice, 'finished twice', 'red', paint),
-      ],
-      options,
-    ),
+    ['sitemaps', kind(sitemaps)],
+    ['pages', kind(pages)],
+    ['workers', ...drawn, stuckText, zeroIsGreen(twice, 'finished twice', 'red', paint)],
   ];
 }
 
 const kindWidth = 42;
 
-function labelledParts(label: string, parts: readonly string[], { columns, paint }: FrameOptions): string[] {
-  return wrap(parts, columns - 2 - labelWidth, '  ').map((line, i) =>
-    labelled(i === 0 ? label : '', line, paint),
-  );
-}
-
-function labelled(label: string, text: string, paint: Paint): string {
-  return ` ${paint('dim', label.padEnd(labelWidth))}${text}`;
-}
-
-function keyLines({ keys, columns, paint }: FrameOptions): string[] {
-  const shown = keys.map(({ key, what }) => ` ${paint('bold', key)} ${paint('dim', what)}  `);
-  return wrap(shown, columns, '');
-}
-
 /** Each state has its own shape, for terminals without colours. */
 const cellLooks: Record<CellState, { style: Colour; idle: string; busy: string }> = {
-  free: { style: 'green', idle: '□', busy: '■' },
-  busy: { style: 'green', idle: '□', busy: '■' },
+  ready: { style: 'green', idle: '□', busy: '■' },
   draining: { style: 'yellow', idle: '▢', busy: '▣' },
   starting: { style: 'dim', idle: '·', busy: '·' },
   crashed: { style: 'red', idle: '✕', busy: '✕' },
@@ -280,29 +265,25 @@ export function drawCell({ state, calls }: Cell, isShared: boolean, paint: Paint
 }
 
 export function legend(paint: Paint): string {
-  const shown = (state: CellState, look: 'idle' | 'busy') =>
-    paint(cellLooks[state].style, cellLooks[state][look]);
+  const shown = (state: CellState, calls: number, word: string) =>
+    `${drawCell({ state, calls }, false, paint)} ${word}`;
   return [
-    `${shown('busy', 'busy')} busy`,
-    `${shown('free', 'idle')} free`,
-    `${shown('draining', 'busy')} draining`,
-    `${shown('draining', 'idle')} drained`,
-    `${shown('starting', 'idle')} starting`,
-    `${shown('crashed', 'idle')} crashed`,
+    shown('ready', 1, 'busy'),
+    shown('ready', 0, 'free'),
+    shown('draining', 1, 'draining'),
+    shown('draining', 0, 'drained'),
+    shown('starting', 0, 'starting'),
+    shown('crashed', 0, 'crashed'),
     '1 2 3 calls',
   ].join('  ');
 }
 
 const helpKeyWidth = 25;
 
+type HelpOptions = Pick<FrameOptions, 'keys' | 'columns' | 'rows' | 'paint'> & { url: string };
+
 /** The help page: keys and the meaning of the picture. */
-export function helpPage({
-  url,
-  keys,
-  columns,
-  rows,
-  paint,
-}: Pick<FrameOptions, 'keys' | 'columns' | 'rows' | 'paint'> & { url: string }): string[] {
+export function helpPage({ url, keys, columns, rows, paint }: HelpOptions): string[] {
   const cells = keys.map(({ key, what }) => `${paint('bold', key)} ${what.padEnd(helpKeyWidth - 2)}`);
   return [
     ` ${paint('bold', 'Keys')}`,

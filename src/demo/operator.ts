@@ -1,6 +1,6 @@
 /** The requests that the demo sends to the routers as an operator, through the address in front of them. */
 import type { Static } from 'typebox';
-import type { Clock } from '../clock.js';
+import { type Clock, within } from '../clock.js';
 import type { Pod, Pool, Status } from '../http/schemas.js';
 import type { Endpoint } from './service.js';
 import { merchants } from './setup.js';
@@ -10,70 +10,55 @@ export type RouterStatus = Static<typeof Status>;
 
 const timeoutMs = 1500;
 
-export class Operator {
-  readonly #url: string;
-  readonly #headers: Record<string, string>;
-  readonly #clock: Clock;
+export type Operator = ReturnType<typeof operatorOf>;
 
-  constructor(url: string, key: string | undefined, clock: Clock) {
-    this.#clock = clock;
-    this.#url = url;
-    this.#headers = key === undefined ? {} : { authorization: `Bearer ${key}` };
-  }
-
-  /** Resolves to undefined when no router answers or none reaches the store. */
-  async status(): Promise<RouterStatus | undefined> {
-    const status = await this.#request<RouterStatus>('/status');
-    return status?.status === 'up' ? status : undefined;
-  }
-
-  /** How many agents are in a pool and have reported, also those that are busy or were drained by an early visitor. */
-  async registeredAgents(): Promise<number> {
-    const found = await this.#request<{ pods: Static<typeof Pod>[] }>('/pods?limit=1000');
-    const isMissing = (why: string | null) => why === 'awaiting_report' || why === 'not_ready';
-    return found?.pods.filter(({ blocked_by }) => !isMissing(blocked_by)).length ?? 0;
-  }
-
-  /** Merchants are only in Redis, so a flush deletes them. Resolves to false when a request failed. */
-  async deployMerchants(): Promise<boolean> {
-    for (const [id, { config }] of Object.entries(merchants))
-      if (!(await this.#request(`/merchants/${id}`, { method: 'PUT', body: config }))) return false;
-    return true;
-  }
-
-  async drain(pod: string, how: 'drain' | 'undrain'): Promise<boolean> {
-    const body = { pod_name: pod };
-    return (await this.#request(`/${how}`, { method: 'POST', body })) !== undefined;
-  }
-
-  /** Whether each of these routers serves records. */
-  async haveRecords(routers: readonly Endpoint[]): Promise<boolean> {
-    const answers = await Promise.all(
-      routers.map(({ host, port }) => this.#request('/records', undefined, `http://${host}:${port}`)),
-    );
-    return answers.length > 0 && answers.every((answer) => answer !== undefined);
-  }
+export function operatorOf(ownUrl: string, key: string | undefined, clock: Clock) {
+  const headers = { 'content-type': 'application/json', ...(key && { authorization: `Bearer ${key}` }) };
 
   /** Resolves to undefined after any failure. */
-  async #request<T>(
-    path: string,
-    sent?: { method: string; body: object },
-    url = this.#url,
-  ): Promise<T | undefined> {
-    const timeout = new AbortController();
-    const cancel = this.#clock.after(timeoutMs, () => timeout.abort());
-    try {
-      const response = await fetch(`${url}/api/v1${path}`, {
-        headers: { ...this.#headers, ...(sent ? { 'content-type': 'application/json' } : {}) },
-        signal: timeout.signal,
-        ...(sent ? { method: sent.method, body: JSON.stringify(sent.body) } : {}),
-      });
+  const request = async <T>(path: string, sent: RequestInit = {}, url = ownUrl): Promise<T | undefined> => {
+    const ask = async () => {
+      const response = await fetch(`${url}/api/v1${path}`, { ...sent, headers });
       const body = (await response.json()) as T;
       return response.ok ? body : undefined;
-    } catch {
-      return undefined;
-    } finally {
-      cancel();
-    }
-  }
+    };
+    return within(clock, timeoutMs, ask(), () => undefined).catch(() => undefined);
+  };
+
+  return {
+    /** Resolves to undefined when no router answers or none reaches the store. */
+    async status(): Promise<RouterStatus | undefined> {
+      const status = await request<RouterStatus>('/status');
+      return status?.status === 'up' ? status : undefined;
+    },
+
+    /** How many agents are in a pool and have reported, also those that are busy or were drained by an early visitor. */
+    async registeredAgents(): Promise<number> {
+      const found = await request<{ pods: Static<typeof Pod>[] }>('/pods?limit=1000');
+      const isMissing = (why: string | null) => why === 'awaiting_report' || why === 'not_ready';
+      return found?.pods.filter(({ blocked_by }) => !isMissing(blocked_by)).length ?? 0;
+    },
+
+    /** Merchants are only in Redis, so a flush deletes them. Resolves to false when a request failed. */
+    async deployMerchants(): Promise<boolean> {
+      for (const [id, config] of Object.entries(merchants)) {
+        const body = JSON.stringify(config);
+        if (!(await request(`/merchants/${id}`, { method: 'PUT', body }))) return false;
+      }
+      return true;
+    },
+
+    async drain(pod: string, how: 'drain' | 'undrain'): Promise<boolean> {
+      const body = JSON.stringify({ pod_name: pod });
+      return (await request(`/${how}`, { method: 'POST', body })) !== undefined;
+    },
+
+    /** Whether each of these routers serves records. */
+    async haveRecords(routers: readonly Endpoint[]): Promise<boolean> {
+      const answers = await Promise.all(
+        routers.map(({ host, port }) => request('/records', {}, `http://${host}:${port}`)),
+      );
+      return answers.length > 0 && answers.every((answer) => answer !== undefined);
+    },
+  };
 }

@@ -8,20 +8,14 @@
  */
 import type { ChildProcess } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import type { Clock } from '../clock.js';
+import type { DemoContext } from './context.js';
+import type { Endpoint } from './service.js';
 
 export const instanceOf = (name: string, starts: number) => `${name}.${starts}`;
 export const nameOf = (instance: string) => instance.replace(/\.\d+$/, '');
 
 /** `up`: ready for work. `stopping`: it received a signal and has not exited yet. */
 export type ProcessState = 'starting' | 'up' | 'stopping' | 'down';
-
-export interface Exit {
-  /** The signal that the demo sent; undefined: the process exited on its own. */
-  requested: 'kill' | 'stop' | undefined;
-  code: number | null;
-  lastError: string | undefined;
-}
 
 export interface LogLine {
   level?: string;
@@ -38,41 +32,38 @@ export class ManagedProcess {
   starts = 0;
   /** How often it was up. */
   ups = 0;
-  requested: Exit['requested'];
+  /** The signal that the demo sent since the last start; undefined: a process that exits does so on its own. */
+  requested: 'kill' | 'stop' | undefined;
+  /** Since the last start. */
   lastError: string | undefined;
+  /** Of a router: where it answers, and the pid of its records process. */
+  endpoint: Endpoint | undefined;
+  recordsPid: number | undefined;
 
   constructor(readonly name: string) {}
 
   get instance(): string {
     return instanceOf(this.name, this.starts);
   }
-
-  /** For the line that says it is up. */
-  get upText(): string {
-    return `${this.name} is up${this.ups > 1 ? ' again' : ''}`;
-  }
 }
 
-interface ProcessGroupOptions {
+interface ProcessGroupOptions extends DemoContext {
+  kind: 'router' | 'worker';
   names: readonly string[];
   spawn: (process: ManagedProcess) => ChildProcess;
-  restartMs: number;
-  clock: Clock;
+  restartSeconds: number;
   onLog?: (process: ManagedProcess, line: LogLine) => void;
-  onUp: (process: ManagedProcess) => void;
-  onExit: (process: ManagedProcess, exit: Exit) => void;
+  onExit: (process: ManagedProcess, code: number | null) => void;
 }
 
 export class ProcessGroup {
-  readonly #options: ProcessGroupOptions;
   readonly all: readonly ManagedProcess[];
   readonly #killAll = () => {
     for (const { child } of this.all) child?.kill('SIGKILL');
   };
   #isClosing = false;
 
-  constructor(options: ProcessGroupOptions) {
-    this.#options = options;
+  constructor(private readonly options: ProcessGroupOptions) {
     this.all = options.names.map((name) => new ManagedProcess(name));
     process.on('exit', this.#killAll);
   }
@@ -93,10 +84,11 @@ export class ProcessGroup {
   /** Resolves when no process runs any more; those that need longer than `graceMs` are killed. */
   async close(graceMs = 0): Promise<void> {
     this.#isClosing = true;
-    const children = this.all.flatMap(({ child }) => child ?? []);
-    const closed = children.map((child) => new Promise((resolve) => child.once('close', resolve)));
+    const closed = this.all.map(
+      ({ child }) => child && new Promise((resolve) => child.once('close', resolve)),
+    );
     for (const { name } of this.all) this.end(name, graceMs > 0 ? 'stop' : 'kill');
-    const cancel = this.#options.clock.after(graceMs, this.#killAll);
+    const cancel = this.options.clock.after(graceMs, this.#killAll);
     await Promise.all(closed);
     cancel();
     process.off('exit', this.#killAll);
@@ -106,13 +98,14 @@ export class ProcessGroup {
     if (process.state !== 'starting') return;
     process.state = 'up';
     process.ups += 1;
-    this.#options.onUp(process);
+    const { kind, log } = this.options;
+    log(kind, `${process.name} is up${process.ups > 1 ? ' again' : ''}`);
   }
 
   #start(process: ManagedProcess): void {
     if (this.#isClosing) return;
     process.starts += 1;
-    const child = this.#options.spawn(process);
+    const child = this.options.spawn(process);
     Object.assign(process, { state: 'starting', child, requested: undefined, lastError: undefined });
     for (const stream of [child.stdout, child.stderr])
       if (stream) createInterface({ input: stream }).on('line', (line) => this.#read(process, line));
@@ -128,16 +121,15 @@ export class ProcessGroup {
     const { level, msg, err } = line;
     if (level === undefined) process.lastError = text.trim() || process.lastError;
     if (level === 'error' || level === 'fatal') process.lastError = err?.message ?? msg;
-    this.#options.onLog?.(process, line);
+    this.options.onLog?.(process, line);
   }
 
   #exited(process: ManagedProcess, code: number | null): void {
-    const { requested, lastError } = process;
-    Object.assign(process, { state: 'down', child: undefined });
+    Object.assign(process, { state: 'down', child: undefined, endpoint: undefined, recordsPid: undefined });
     if (this.#isClosing) return;
-    const { clock, restartMs, onExit } = this.#options;
-    onExit(process, { requested, code, lastError });
-    clock.after(restartMs, () => this.#start(process), { unref: true });
+    const { clock, ms, restartSeconds, onExit } = this.options;
+    onExit(process, code);
+    clock.after(ms(restartSeconds), () => this.#start(process), { unref: true });
   }
 }
 

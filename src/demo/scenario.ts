@@ -3,19 +3,8 @@
  * the first minute and a half in a fixed order, then in random order. After a command of the visitor the scenario pauses,
  * so that the effects of the command can be seen alone.
  */
-import type { Actions } from './actions.js';
-import type { Callers } from './callers.js';
-import { actionsByWord, type Word } from './commands.js';
-import type { DemoContext } from './context.js';
-import type { Dice } from './dice.js';
-
-interface ScenarioOptions extends DemoContext {
-  dice: Dice;
-  callers: Callers;
-  actions: Actions;
-  /** Whether actions run; calls do in any case. */
-  isOn: boolean;
-}
+import type { Word } from './actions.js';
+import type { Needs } from './context.js';
 
 const opening: readonly (readonly [pauseSeconds: number, Word])[] = [
   [6, 'rush'],
@@ -38,17 +27,16 @@ const merchantMix: readonly (string | undefined)[] = [
 ];
 
 export class Scenario {
-  readonly #options: ScenarioOptions;
-  isOn: boolean;
   #pauseLeft = 0;
 
-  constructor(options: ScenarioOptions) {
-    this.#options = options;
-    this.isOn = options.isOn;
-  }
+  /** `isOn`: whether actions run; calls do in any case. */
+  constructor(
+    private readonly options: Needs<'dice' | 'callers' | 'actions'>,
+    public isOn: boolean,
+  ) {}
 
   start(): void {
-    const { later } = this.#options;
+    const { later } = this.options;
     later(0, () => this.#placeCalls());
     later(0, () => this.#runSteps());
   }
@@ -56,7 +44,7 @@ export class Scenario {
   toggle(): void {
     this.isOn = !this.isOn;
     this.#pauseLeft = 0;
-    this.#options.log('do', this.isOn ? 'story on' : 'story off: only calls and records continue');
+    this.options.log('do', this.isOn ? 'story on' : 'story off: only calls and records continue');
   }
 
   /** After a command of the visitor. */
@@ -65,7 +53,7 @@ export class Scenario {
   }
 
   async #runSteps(): Promise<void> {
-    const { dice, signal } = this.#options;
+    const { dice, signal } = this.options;
     for (const [pause, step] of opening) await this.#runAfter(pause, step);
     while (!signal.aborted) {
       for (const step of dice.shuffled(steps)) await this.#runAfter(dice.between(...pauseSeconds), step);
@@ -73,18 +61,18 @@ export class Scenario {
   }
 
   async #runAfter(pause: number, step: Word): Promise<void> {
-    const { actions, sleep, later, signal } = this.#options;
+    const { actions, sleep, later, signal } = this.options;
     await sleep(pause);
     while (!signal.aborted && (!this.isOn || this.#pauseLeft > 0)) {
       await sleep(1);
       this.#pauseLeft = Math.max(0, this.#pauseLeft - 1);
     }
-    if (!signal.aborted) later(0, () => actionsByWord[step].run(actions));
+    if (!signal.aborted) later(0, actions.byWord[step].run);
   }
 
   /** Keeps about six calls live: gold is full from time to time, so that calls fall back. */
   async #placeCalls(): Promise<void> {
-    const { dice, callers, sleep, later, signal } = this.#options;
+    const { dice, callers, sleep, later, signal } = this.options;
     const first = [undefined, 'acme', undefined, 'thrifty'];
     while (!signal.aborted) {
       const merchant = first.length > 0 ? first.shift() : dice.pick(merchantMix);

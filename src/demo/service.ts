@@ -3,7 +3,8 @@
  * next server that accepts it. When a server dies its connections break and clients reconnect; without any server
  * connections are refused.
  */
-import { connect, createServer, type Server, type Socket } from 'node:net';
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { ConfigError } from '../errors.js';
 
 export interface Endpoint {
@@ -11,28 +12,29 @@ export interface Endpoint {
   port: number;
 }
 
+const portAttempts = 20;
+
 export class Service {
-  readonly #endpoints: () => readonly Endpoint[] | Promise<readonly Endpoint[]>;
-  readonly #server: Server;
+  readonly #server = createServer((client) => void this.#serve(client));
   readonly #open = new Set<Socket>();
   #turn = 0;
 
   /** `endpoints` returns the servers that accept new connections; a connection waits for its promise. */
-  constructor(endpoints: () => readonly Endpoint[] | Promise<readonly Endpoint[]>) {
-    this.#endpoints = endpoints;
-    this.#server = createServer((client) => void this.#serve(client));
-  }
+  constructor(private readonly endpoints: () => readonly Endpoint[] | Promise<readonly Endpoint[]>) {}
 
-  /** Resolves to the port. */
-  listen(port: number, host: string): Promise<number> {
-    return new Promise((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen(port, host, () => {
-        this.#server.off('error', reject);
-        const address = this.#server.address();
-        resolve(typeof address === 'object' && address ? address.port : port);
-      });
-    });
+  /** Listens on the first free port from `wanted` on, with 0 on any; resolves to the port. */
+  async listen(wanted: number, host: string): Promise<number> {
+    for (let port = wanted; port < wanted + portAttempts && port <= 65_535; port++) {
+      try {
+        await once(this.#server.listen(port, host), 'listening');
+        return (this.#server.address() as AddressInfo).port;
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
+      }
+    }
+    throw new ConfigError([
+      `ports ${wanted} to ${wanted + portAttempts - 1} on ${host} are in use; set another HTTP_PORT`,
+    ]);
   }
 
   async close(): Promise<void> {
@@ -43,7 +45,7 @@ export class Service {
 
   async #serve(client: Socket): Promise<void> {
     this.#track(client);
-    const endpoints = await this.#endpoints();
+    const endpoints = await this.endpoints();
     this.#turn += 1;
     const candidates = endpoints.map((_, i) => endpoints[(this.#turn + i) % endpoints.length] as Endpoint);
     const next = () => {
@@ -72,26 +74,4 @@ export class Service {
     socket.on('error', () => {});
     socket.once('close', () => this.#open.delete(socket));
   }
-}
-
-const portAttempts = 20;
-
-/** Finds the first free port from `wanted` on. */
-export async function freePort(wanted: number, host: string): Promise<number> {
-  if (wanted === 0) return 0;
-  for (let port = wanted; port < wanted + portAttempts && port <= 65_535; port++) {
-    if (await isFree(port, host)) return port;
-  }
-  throw new ConfigError([
-    `ports ${wanted} to ${wanted + portAttempts - 1} on ${host} are in use; set another HTTP_PORT`,
-  ]);
-}
-
-/** True after any other error too: the router reports that one better. */
-function isFree(port: number, host: string): Promise<boolean> {
-  return new Promise((resolve) => {
-    const probe = createServer();
-    probe.once('error', (error: NodeJS.ErrnoException) => resolve(error.code !== 'EADDRINUSE'));
-    probe.listen(port, host, () => probe.close(() => resolve(true)));
-  });
 }

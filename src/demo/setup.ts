@@ -3,9 +3,9 @@
  * and times short enough to watch. All other settings are the router's defaults.
  */
 
-import { type Config, loadConfig } from '../config/config.js';
+import { type MerchantConfig, resolveChain } from '../calls/chain.js';
 import { formatDuration } from '../config/durations.js';
-import type { PoolId } from '../config/tiers.js';
+import { type PoolId, parseTierConfig, type TierConfig } from '../config/tiers.js';
 import { ConfigError } from '../errors.js';
 
 export interface AgentSet {
@@ -42,6 +42,8 @@ export function annotationsOf({ name, pool }: AgentSet): Record<string, string> 
 }
 
 const inChain = sets.filter(({ pool }) => pool.startsWith('pool:'));
+/** How long a caller waits for an agent. */
+export const maxWait = '30s';
 const tiers = {
   tiers: Object.fromEntries(
     inChain.map(({ name, replicas, calls }) => [
@@ -52,25 +54,23 @@ const tiers = {
     ]),
   ),
   default_chain: inChain.map(({ name }) => name),
-  hold: { max_wait: '30s', max_waiting: 100 },
+  hold: { max_wait: maxWait, max_waiting: 100 },
 };
 
 /**
  * `acme` has its own pool and falls back to standard; `thrifty` never uses gold; `nova` has two agents and no fallback,
  * so its callers are the first to get a busy tone.
  */
-export const merchants: Readonly<Record<string, { config: object; chain: readonly PoolId[] }>> = {
-  acme: {
-    config: { pool: 'acme', tier: 'standard' },
-    chain: ['merchant:acme', 'pool:standard', 'pool:basic'],
-  },
-  nova: { config: { pool: 'nova', fallback: ['merchant:nova'] }, chain: ['merchant:nova'] },
-  thrifty: { config: { fallback: ['basic', 'standard'] }, chain: ['pool:basic', 'pool:standard'] },
+export const merchants: Readonly<Record<string, MerchantConfig>> = {
+  acme: { pool: 'acme', tier: 'standard' },
+  nova: { pool: 'nova', fallback: ['merchant:nova'] },
+  thrifty: { fallback: ['basic', 'standard'] },
 };
 
+const tierConfig = parseTierConfig(tiers).config as TierConfig;
+
 /** The pools that a call of this merchant tries, in order. */
-export const chainOf = (merchant: string): readonly PoolId[] =>
-  merchants[merchant]?.chain ?? inChain.map(({ pool }) => pool);
+export const chainOf = (merchant: string): PoolId[] => resolveChain(tierConfig, merchants[merchant]).steps;
 
 /** In seconds of the demo, which pass faster with DEMO_SPEED. */
 export const seconds = {
@@ -120,33 +120,17 @@ export function keyVariable(env: NodeJS.ProcessEnv): string | undefined {
   return ['SMART_ROUTER_ADMIN_KEY', 'SMART_ROUTER_API_KEY'].find((name) => env[name]);
 }
 
-/** Why records are disabled, if the user wants none. The demo never uses another database than its own. */
-export function recordsDisabledReason(env: NodeJS.ProcessEnv): string | undefined {
-  return env.DATABASE_URL === 'off' ? 'DATABASE_URL is off' : undefined;
-}
-
 /** The user's own databases, workflows and alert receivers: none of them may be used here. */
 const productionVariables = /^(PG[A-Z]+|DATABASE_\w+|RECORDS_\w+|ZOMBIE_\w+|ALERT_\w+|PAGERDUTY_\w+)$/;
 
-export interface Setup {
-  /** For the demo itself: address, key, store. */
-  config: Config;
-  /** The environment of each router, without its name, its port and the addresses of store and cluster. */
-  routerEnv: NodeJS.ProcessEnv;
-}
-
 /**
- * Combines the user's environment with the settings of the demo. `REDIS_URL` is used with the demo's own key prefix, so
- * that its pods never replace real ones. `KUBECONFIG`, `DATABASE_URL` and alert receivers are ignored: the demo must
- * not reach a real cluster, a real database or a person on call.
+ * Combines the user's environment with the settings of the demo, without validation: `smart-router config --mode demo`
+ * shows invalid values too. Each router gets it, with its name, its port and the addresses of store and cluster.
+ *
+ * `REDIS_URL` is used with the demo's own key prefix, so that its pods never replace real ones. `KUBECONFIG`,
+ * `DATABASE_URL` and alert receivers are ignored: the demo must not reach a real cluster, a real database or a person on
+ * call.
  */
-export function loadSetup(env: NodeJS.ProcessEnv, port?: number): Setup {
-  const routerEnv = routerEnvOf(env);
-  const own = port === undefined ? {} : { HTTP_PORT: String(port) };
-  return { config: loadConfig({ ...routerEnv, ...own }, 'demo'), routerEnv };
-}
-
-/** The environment without validation: `smart-router config --mode demo` shows invalid values too. */
 export function routerEnvOf(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const speed = speedOf(env);
   const key = keyVariable(env);

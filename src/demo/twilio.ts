@@ -17,64 +17,53 @@ const speechSeconds = 1;
 const retrySeconds = 0.5;
 const attempts = 3;
 
-export class Twilio {
-  readonly #options: TwilioOptions;
+export type Twilio = ReturnType<typeof twilioOf>;
 
-  constructor(options: TwilioOptions) {
-    this.#options = options;
-  }
-
-  /**
-   * Resolves to the address of the stream and when it was asked for, or to undefined when the answer ends the call. While
-   * the call is held, `onHeld` gets what the caller hears.
-   */
-  async ring(callSid: string, onHeld: (heard: string[]) => void) {
-    let path = `${webhook}/allocate`;
-    for (;;) {
-      const askedAtMs = this.#options.clock.now();
-      const twiml = await this.#post(path, { CallSid: callSid, CallStatus: 'in-progress' });
-      const stream = /<Stream url="([^"]+)"/.exec(twiml)?.[1];
-      if (stream !== undefined) return { url: unescaped(stream), askedAtMs };
-      const redirect = /<Redirect[^>]*>([^<]+)</.exec(twiml)?.[1];
-      if (redirect === undefined) return undefined;
-      const heard = [...twiml.matchAll(/<Say>([^<]+)</g)].map(([, text = '']) => unescaped(text));
-      onHeld(heard);
-      const pause = Number(/<Pause length="(\d+)"/.exec(twiml)?.[1] ?? 0);
-      await this.#options.sleep(heard.length * speechSeconds + pause);
-      path = unescaped(redirect.slice(redirect.indexOf(webhook)));
-    }
-  }
-
-  /** The status callback after the caller has hung up. */
-  async completed(callSid: string): Promise<void> {
-    await this.#post(`${webhook}/status`, { CallSid: callSid, CallStatus: 'completed' });
-  }
-
+export function twilioOf({ url, publicUrl = url, token, clock, sleep, signal }: TwilioOptions) {
   /** A router that dies breaks its connections; the next attempt reaches another one. */
-  async #post(path: string, fields: Record<string, string>, attempt = 1): Promise<string> {
-    const { url, publicUrl = url, token, sleep, signal } = this.#options;
+  const post = async (path: string, fields: Record<string, string>, attempt = 1): Promise<string> => {
     const signed = publicUrl.replace(/\/+$/, '') + path;
-    const headers =
-      token === undefined
-        ? undefined
-        : { 'x-twilio-signature': twilioSignature(token, signed, Object.entries(fields)) };
+    const signature = token && twilioSignature(token, signed, Object.entries(fields));
+    const headers = signature ? { 'x-twilio-signature': signature } : {};
     try {
       const body = new URLSearchParams(fields);
-      const response = await fetch(url + path, { method: 'POST', ...(headers && { headers }), body, signal });
+      const response = await fetch(url + path, { method: 'POST', headers, body, signal });
       if (response.ok) return await response.text();
       throw new Error(`the webhook answered ${response.status}`);
     } catch (error) {
       if (attempt === attempts || signal.aborted) throw error;
       await sleep(retrySeconds);
-      return this.#post(path, fields, attempt + 1);
+      return post(path, fields, attempt + 1);
     }
-  }
+  };
+
+  return {
+    /**
+     * Resolves to the address of the stream and when it was asked for, or to undefined when the answer ends the call.
+     * While the call is held, `onHeld` gets what the caller hears.
+     */
+    async ring(callSid: string, onHeld: (heard: string[]) => void) {
+      let path = `${webhook}/allocate`;
+      for (;;) {
+        const askedAtMs = clock.now();
+        const twiml = await post(path, { CallSid: callSid, CallStatus: 'in-progress' });
+        const stream = /<Stream url="([^"]+)"/.exec(twiml)?.[1];
+        if (stream !== undefined) return { url: unescaped(stream), askedAtMs };
+        const redirect = /<Redirect[^>]*>([^<]+)</.exec(twiml)?.[1];
+        if (redirect === undefined) return undefined;
+        const heard = [...twiml.matchAll(/<Say>([^<]+)</g)].map(([, text = '']) => unescaped(text));
+        onHeld(heard);
+        const pause = Number(/<Pause length="(\d+)"/.exec(twiml)?.[1] ?? 0);
+        await sleep(heard.length * speechSeconds + pause);
+        path = unescaped(redirect.slice(redirect.indexOf(webhook)));
+      }
+    },
+
+    /** The status callback after the caller has hung up. */
+    completed: (callSid: string) => post(`${webhook}/status`, { CallSid: callSid, CallStatus: 'completed' }),
+  };
 }
 
-const unescaped = (text: string) =>
-  text
-    .replaceAll('&apos;', "'")
-    .replaceAll('&quot;', '"')
-    .replaceAll('&lt;', '<')
-    .replaceAll('&gt;', '>')
-    .replaceAll('&amp;', '&');
+const characters: Readonly<Record<string, string>> = { apos: "'", quot: '"', lt: '<', gt: '>', amp: '&' };
+
+const unescaped = (text: string) => text.replace(/&(\w+);/g, (whole, name) => characters[name] ?? whole);

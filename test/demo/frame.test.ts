@@ -1,10 +1,11 @@
 import { describe, expect, test } from 'vitest';
+import { actionsOf, commandsOf } from '../../src/demo/actions.js';
 import { CallCounts } from '../../src/demo/callers.js';
-import { type CommandParts, commandsOf } from '../../src/demo/commands.js';
 import { introduction } from '../../src/demo/display.js';
 import { drawCell, type FrameOptions, frame, helpPage, legend, type View } from '../../src/demo/frame.js';
 import type { Line } from '../../src/demo/lines.js';
 import type { RecordsView } from '../../src/demo/records/plane.js';
+import type { Scenario } from '../../src/demo/scenario.js';
 import { agentCount, sets } from '../../src/demo/setup.js';
 import { paintColours, plain } from '../../src/terminal/text.js';
 
@@ -36,12 +37,10 @@ function view(change: Partial<View> = {}): View {
     apiAnswers: true,
     pools: sets.map((set) => ({
       set,
-      cells: Array.from({ length: set.replicas }, (_, i) =>
-        i === 0 ? { state: 'busy', calls: 2 } : { state: 'free', calls: 0 },
-      ),
+      cells: Array.from({ length: set.replicas }, (_, i) => ({ state: 'ready', calls: i === 0 ? 2 : 0 })),
       numbers,
     })),
-    roll: { version: 1, done: agentCount, total: agentCount, isRolling: false },
+    roll: { version: 1, updated: agentCount, isRolling: false },
     calls: new CallCounts(),
     records,
     ...change,
@@ -49,6 +48,12 @@ function view(change: Partial<View> = {}): View {
 }
 
 const line = (text: string): Line => ({ at: new Date(0).toISOString(), kind: 'router', text });
+const commands = commandsOf(
+  actionsOf({} as Parameters<typeof actionsOf>[0]),
+  {} as Scenario,
+  () => {},
+  () => {},
+);
 const keys = [
   { key: 'k', what: 'kill the leader' },
   { key: 'q', what: 'quit' },
@@ -104,7 +109,6 @@ describe('the picture of the demo', () => {
     const last = line(
       'all 7 records of worker-2 are finished by worker-1 and worker-2; finished twice since the start: 0',
     );
-    const commands = commandsOf({} as CommandParts);
     const picture = draw(change, { columns: 80, rows: 24 }, true, { keys: commands, lines: [last] }).map(
       seen,
     );
@@ -127,7 +131,7 @@ describe('the picture of the demo', () => {
   });
 
   test('has a legend for every symbol', () => {
-    const states = ['free', 'busy', 'draining', 'starting', 'crashed'] as const;
+    const states = ['ready', 'draining', 'starting', 'crashed'] as const;
     const drawn = states.flatMap((state) => [0, 1].map((calls) => drawCell({ state, calls }, false, plain)));
     for (const sign of drawn) expect(legend(plain)).toContain(sign);
     expect(draw().join('\n')).toContain(legend(plain));
@@ -141,7 +145,6 @@ describe('the picture of the demo', () => {
   });
 
   test('the help page fits 80 columns and 24 rows and lists every key', () => {
-    const commands = commandsOf({} as CommandParts);
     const page = helpPage({
       keys: commands,
       url: 'http://127.0.0.1:8080',
@@ -164,7 +167,7 @@ describe('the picture of the demo', () => {
 
   test('shows a running roll, and backends that are down', () => {
     expect(draw().join('\n')).not.toContain('rolling');
-    const roll = { version: 2, done: 7, total: 20, isRolling: true };
+    const roll = { version: 2, updated: 7, isRolling: true };
     const picture = draw({ roll, storeAnswers: false, apiAnswers: false }).join('\n');
     expect(picture).toContain('rolling: 7 of 20');
     expect(picture).toMatch(/✕ Redis: down +✕ Kubernetes API: down/);

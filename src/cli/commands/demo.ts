@@ -18,7 +18,7 @@ interface Options {
   quiet?: boolean;
   headless?: boolean;
   plain?: boolean;
-  story?: boolean;
+  story: boolean;
 }
 
 export const demo = command<Options>({
@@ -55,20 +55,21 @@ export const demo = command<Options>({
 async function runDemo(env: NodeJS.ProcessEnv, options: Options): Promise<void> {
   // Loaded here: the demo includes a cluster and its routers.
   const { startDemo } = await import('../../demo/demo.js');
-  const { seconds, plain, ...given } = options;
+  const { seconds, plain, quiet, headless, ...given } = options;
   const { stdin, stdout } = process;
-  const isPicture = isTerminal(stdout, env) && !plain && !given.quiet && !given.headless;
+  const screen = isTerminal(stdout, env) && !plain ? 'picture' : 'lines';
+  const mode = headless ? 'headless' : quiet ? 'quiet' : screen;
   const endNow = () => process.exit(1);
   const { signal, abort, release } = untilSignal(endNow);
   const quit = () => (signal.aborted ? endNow() : abort());
   // The program that started us with a channel has ended and cannot stop us.
-  if (given.headless) process.once('disconnect', abort);
+  if (headless) process.once('disconnect', abort);
   // `smart-router demo | head` closes our output.
   stdout.on('error', abort);
   let restoreInput = () => {};
   try {
     const paint = paintFor(stdout, env);
-    const starting = startDemo({ ...given, env, out: stdout, paint, isPicture, onQuit: quit, signal });
+    const starting = startDemo({ ...given, env, out: stdout, paint, mode, onQuit: quit, signal });
     // Ctrl-C works at once; other commands wait for the end of the start.
     const command = (text: string) =>
       void starting.then(
@@ -76,7 +77,7 @@ async function runDemo(env: NodeJS.ProcessEnv, options: Options): Promise<void> 
         () => {},
       );
     restoreInput =
-      stdin.isTTY && isPicture
+      stdin.isTTY && mode === 'picture'
         ? readKeys(stdin, (key) => (key === 'interrupt' ? quit() : command(key.toLowerCase())))
         : readLines(stdin, command);
     const running = await starting;

@@ -14,7 +14,9 @@ import { fileURLToPath } from 'node:url';
 import { messageOf } from '../../errors.js';
 import type { DemoContext } from '../context.js';
 import { count } from '../lines.js';
-import { type Exit, ProcessGroup, type ProcessState } from '../processes.js';
+import type { Operator } from '../operator.js';
+import { ProcessGroup, type ProcessState } from '../processes.js';
+import type { Routers } from '../routers.js';
 import { seconds } from '../setup.js';
 import { Database, DatabaseProxy } from './database.js';
 import type { WorkerSetup } from './record-worker.js';
@@ -33,14 +35,6 @@ export interface RecordsView {
   twice: number;
   requeued: number;
   kills: number;
-}
-
-/** The routers, as far as records are concerned. */
-interface RecordRouters {
-  /** The pids of their records processes. */
-  pids: () => readonly number[];
-  /** Whether every router serves records. */
-  areReady: () => Promise<boolean>;
 }
 
 interface Parts {
@@ -65,7 +59,6 @@ export class RecordPlane {
   readonly #tracker: RecordTracker;
   readonly #spoolFolder = join(tmpdir(), `smart-router-demo-spool-${process.pid}`);
   readonly #proxy = new DatabaseProxy();
-  #routers: RecordRouters = { pids: () => [], areReady: async () => false };
   #opening: Promise<void> | undefined;
   #parts: Parts | undefined;
   #disabledReason: string | undefined;
@@ -92,9 +85,8 @@ export class RecordPlane {
   }
 
   /** Returns at once. */
-  start(routers: RecordRouters): void {
-    this.#routers = routers;
-    if (this.#disabledReason === undefined) this.#opening = this.#open();
+  start(routers: Routers, operator: Operator): void {
+    if (this.#disabledReason === undefined) this.#opening = this.#open(routers, operator);
     else this.#disable(this.#disabledReason);
   }
 
@@ -156,7 +148,7 @@ export class RecordPlane {
     this.#context.log('records', `disabled: ${reason}`);
   }
 
-  async #open(): Promise<void> {
+  async #open(routers: Routers, operator: Operator): Promise<void> {
     const { clock, ms, sleep, later, signal } = this.#context;
     try {
       const onCrash = (error: Error) => this.#databaseCrashed(error);
@@ -169,9 +161,9 @@ export class RecordPlane {
       this.#proxy.connectTo(database.port);
       workers.start();
       later(0, () => this.#repeat(pollMs, () => this.#read()));
-      const beat = () => database.run('beatForRouters', [this.#routers.pids()]).catch(ignore);
+      const beat = () => database.run('beatForRouters', [routers.recordsPids]).catch(ignore);
       later(0, () => this.#repeat(ms(seconds.heartbeat, 500), beat));
-      later(0, () => this.#repeat(pollMs, () => this.#checkRouters()));
+      later(0, () => this.#repeat(pollMs, () => this.#checkRouters(routers, operator)));
       later(0, () => this.#publishSites(database, web));
     } catch (error) {
       this.#disable(reasonOf(error));
@@ -189,6 +181,8 @@ export class RecordPlane {
       siteTimeoutMs: ms(seconds.siteTimeout, 2000),
     };
     const workers: ProcessGroup = new ProcessGroup({
+      ...this.#context,
+      kind: 'worker',
       names: workerNames,
       spawn: (worker) => {
         const child = spawn(process.execPath, ['--no-warnings', fileOf('record-worker.js')], {
@@ -199,12 +193,15 @@ export class RecordPlane {
         child.on('message', () => workers.markUp(worker));
         return child;
       },
-      restartMs: ms(seconds.workerRestart),
-      clock,
-      onUp: ({ upText }) => log('worker', upText),
-      onExit: ({ name, instance }, exit) => {
+      restartSeconds: seconds.workerRestart,
+      onExit: ({ name, instance, requested, lastError }) => {
         const sinceMs = clock.monotonic();
-        later(0, () => this.#workerExited(name, instance, sinceMs, exit));
+        const [how, why] =
+          requested === 'kill' ? ['was killed', ''] : ['exited', `: ${lastError ?? 'no error message'}`];
+        later(0, async () => {
+          const held = count(await this.#heldAtExit(instance, sinceMs), 'record');
+          log('worker', `${name} ${how} with ${held}${why}`);
+        });
       },
     });
     return workers;
@@ -219,8 +216,8 @@ export class RecordPlane {
     }
   }
 
-  async #checkRouters(): Promise<boolean> {
-    this.#areRoutersReady = await this.#routers.areReady();
+  async #checkRouters(routers: Routers, operator: Operator): Promise<boolean> {
+    this.#areRoutersReady = await operator.haveRecords(routers.endpoints);
     if (this.#areRoutersReady) this.#context.log('records', 'ready: every router serves /api/v1/records');
     return this.#areRoutersReady;
   }
@@ -274,16 +271,6 @@ export class RecordPlane {
         'records',
         `${externalProgram} left ${count(abandoned, 'page')} in Processing, dated back 1 to 3 hours to count as stuck; a reset or the next sweep requeues them`,
       );
-  }
-
-  async #workerExited(name: string, instance: string, sinceMs: number, exit: Exit): Promise<void> {
-    const held = count(await this.#heldAtExit(instance, sinceMs), 'record');
-    this.#context.log(
-      'worker',
-      exit.requested === 'kill'
-        ? `${name} was killed with ${held}`
-        : `${name} exited with ${held}: ${exit.lastError ?? 'no error message'}`,
-    );
   }
 
   async #heldAtExit(instance: string, sinceMs: number): Promise<number> {
