@@ -134,15 +134,19 @@ describeOneEngine('held callers', (engine) => {
 
   it('a released call is never queued again; after a flush of the store it is', async () => {
     await start();
+    const forget = async () => {
+      const keys = ['voice:tombstones:*', 'voice:waiting:released:*'].map((name) => engine.redis.keys(name));
+      await engine.redis.del(...(await Promise.all(keys)).flat());
+    };
     for (const provider of providers) {
       const { query } = redirectOf((await ring(provider, 'C1')).text);
       await router.form('/twilio/status', { CallSid: 'C1', CallStatus: 'completed' });
       expect((await ring(provider, 'C1', query)).text).toBe(hangUp[provider]);
       expect((await router.context.store.snapshot()).waitingCalls).toBe(0);
-      await engine.redis.del(...(await engine.redis.keys('voice:tombstones:*')));
+      await forget();
       expect((await ring(provider, 'C1', query)).text).toContain('<Redirect');
       await release('C1');
-      await engine.redis.del(...(await engine.redis.keys('voice:tombstones:*')));
+      await forget();
     }
   });
 
