@@ -19,7 +19,7 @@ import {
   parseState,
   type State,
 } from './keyspace.js';
-import { waitFindings } from './wait-checks.js';
+import { isAllocatedAfter, waitFindings } from './wait-checks.js';
 
 export interface CheckOptions {
   prefix?: string;
@@ -78,19 +78,10 @@ function* loads({ pods, pools, records }: State, { maxLowered, live }: CheckOpti
     }
     if (pool?.kind === 'shared' && pod.calls.size > pool.max && !maxLowered) {
       const text = `3: pod ${pod.name} of ${pool.id} has ${pod.calls.size} calls, max ${pool.max}: ${names}`;
-      const isLater = !live || isAllocatedAfter(pod, records, live.limitsSinceMs);
+      const isLater = !live || isAllocatedAfter(pod.calls.keys(), records, live.limitsSinceMs);
       yield { kind: isLater ? 'over_limit' : 'lowered_limit', text, pod: pod.name, pool: pool.id };
     }
   }
-}
-
-/** The id of an event has the millisecond in which its script started, a fence the microsecond. */
-const stampSlackMs = 1000;
-
-/** Whether the newest call (its fence is the time of its allocation) was allocated after the limits last changed. */
-function isAllocatedAfter(pod: PodState, records: State['records'], sinceMs: number | undefined): boolean {
-  const fences = [...pod.calls.keys()].map((sid) => Number(records.get(sid)?.get('fence') ?? 0));
-  return sinceMs !== undefined && Math.max(...fences) / 1000 > sinceMs + stampSlackMs;
 }
 
 function holdersOf({ pods }: State): Map<string, string[]> {

@@ -124,14 +124,25 @@ function* counted({ pods, records, limits, limited }: State): Generator<Finding>
 /** The id of an event has the millisecond in which its script started, as has `allocated_at`. */
 const stampSlackMs = 1000;
 
+/**
+ * Whether one of the calls got its pod after the limits last changed. Not by its fence: a call that waited gets a new one when
+ * its caller picks up the pod.
+ */
+export function isAllocatedAfter(
+  sids: Iterable<string>,
+  records: State['records'],
+  sinceMs: number | undefined,
+): boolean {
+  const times = [...sids].map((sid) => Date.parse(records.get(sid)?.get('allocated_at') ?? '') || 0);
+  return sinceMs !== undefined && Math.max(...times) > sinceMs + stampSlackMs;
+}
+
 /** Promise 15: more calls than the limit are legal only if it was lowered since. */
 function* overLimit(state: State, merchant: string, max: number, options: WaitOptions): Generator<Finding> {
   const calls = [...(state.limited.get(merchant) ?? [])];
   if (calls.length <= max || options.maxLowered) return;
   const text = `15: merchant ${merchant} has ${calls.length} calls, max_calls ${max}: ${calls.join(', ')}`;
-  const times = calls.map((sid) => Date.parse(state.records.get(sid)?.get('allocated_at') ?? '') || 0);
-  const since = options.limitsSinceMs;
-  const isLater = !options.isPart || (since !== undefined && Math.max(...times) > since + stampSlackMs);
+  const isLater = !options.isPart || isAllocatedAfter(calls, state.records, options.limitsSinceMs);
   yield { kind: isLater ? 'over_max_calls' : 'lowered_max_calls', text };
 }
 

@@ -77,6 +77,16 @@ const tamperings: Tampering[] = [
     names: () => '3: pod basic-0 of pool:basic has 2 calls, max 1',
     by: async ({ redis }) => {
       // Given long after the last change of the limits.
+      await redis.hset('voice:call:S2', 'allocated_at', new Date(Date.now() + 10_000).toISOString());
+      await redis.hset('voice:pools', 'pool:basic', 'shared:1');
+    },
+  },
+  {
+    kind: 'lowered_limit',
+    list: 'pending',
+    names: () => '3: pod basic-0 of pool:basic has 2 calls, max 1',
+    by: async ({ redis }) => {
+      // Handed over to a waiting call before the change; its caller picked up the pod after it.
       const fence = String((Date.now() + 10_000) * 1000);
       await redis.mset('voice:fence', fence);
       await redis.hset('voice:call:S2', 'fence', fence);
