@@ -16,7 +16,7 @@ import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { benchTable, withTable } from './bench-table.mjs';
-import { embedLua } from './embed.mjs';
+import { embedLua, embedSql } from './embed.mjs';
 import { benchPrograms, setupDebian } from './setup-debian.mjs';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
@@ -56,6 +56,7 @@ Options:
 function build(withDist) {
   if (withDist) execFileSync(process.execPath, [join(root, 'scripts', 'build.mjs')], { stdio: 'inherit' });
   embedLua(root);
+  embedSql(root);
   rmSync(compiled, { recursive: true, force: true });
   mkdirSync(compiled, { recursive: true });
   // src/version.ts reads it.
