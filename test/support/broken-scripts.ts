@@ -341,9 +341,19 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'a restart ends the calls of the new container too',
     script: 'register',
-    line: "(not before or (known[2] or '') < before) and",
+    line: "(not before or begins(known[2] or '', known[3], known[4]) < before) and",
     becomes: '',
     ops: [...fill(vip, 'C1'), { ...plainRegister, pod: 'e', restarts: 1, runsForMs: 1000 }],
+  },
+  {
+    broken: 'a restart ends a call that was picked up after it',
+    script: 'register',
+    line: "waited and iso(math.floor((tonumber(fence) or 0) / 1000)) or ''",
+    becomes: "''",
+    ops: [
+      ...[drain('b'), ...fill(gold, 'C1'), ...ask(2, 'C3'), release('C1'), advance(2000), ...ask(2, 'C3')],
+      { ...plainRegister, pod: 'a', restarts: 1, runsForMs: 1000 },
+    ],
   },
   {
     broken: 'a replaced pod ends the calls of its successor too',

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { PoolId } from '../../../src/config/tiers.js';
 import { describeEngines } from '../../support/engines.js';
 import { checkInvariants } from '../../support/invariants.js';
-import { holdRules, openStore, type TestStore, testTimes } from '../../support/store.js';
+import { holdRules, openStore, registration, type TestStore, testTimes } from '../../support/store.js';
 
 describeEngines('waiting calls', (engine) => {
   let store: TestStore;
@@ -53,6 +53,23 @@ describeEngines('waiting calls', (engine) => {
     expect((allocation?.leaseExpiresAtMs ?? 0) - store.nowMs()).toBeGreaterThan(800_000);
     expect(await wait('2')).toMatchObject({ waiting: { position: 1 } });
     expect(await wait('1')).toMatchObject({ allocation: { wasExisting: true, waitedMs: 2000 } });
+  });
+
+  it('keeps a call that was picked up after the start of a new pod, although it got the pod before', async () => {
+    const register = (extra: { uid: string; startedAt?: string }) =>
+      store.pools.register(store.epoch, [registration('a', 'pool:gold', extra)], {
+        candidates: [],
+        last: 'pool:gold',
+      });
+    await register({ uid: 'old' });
+    await wait('1');
+    await store.calls.release('busy');
+    store.advance(1000);
+    const startedAt = new Date(store.nowMs()).toISOString();
+    store.advance(1000);
+    await wait('1');
+    await register({ uid: 'new', startedAt });
+    expect(await podOf('1')).toBe('a');
   });
 
   it('gives a pod to the next call if the first does not pick it up', async () => {

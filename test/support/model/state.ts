@@ -312,11 +312,13 @@ export class ModelState {
     if (empty && (value === 'gone' || value === 'label')) this.pools.delete(pool);
   }
 
-  /** With `before` only calls allocated before that time. */
+  /** With `before` only calls that began before that time: one that waited, when its caller picked up the pod. */
   protected loseCalls(pod: ModelPod, before?: string): string[] {
     const lost: string[] = [];
     for (const [sid] of inOrder(pod.calls)) {
-      const isLater = before !== undefined && (this.records.get(sid)?.allocatedAt ?? '') >= before;
+      const { allocatedAt = '', waitedMs, fence = 0 } = this.records.get(sid) ?? {};
+      const pickedUp = waitedMs === undefined ? '' : new Date(Math.floor(fence / 1000)).toISOString();
+      const isLater = before !== undefined && (allocatedAt >= before || pickedUp >= before);
       if (!isLater && !this.dropLeftover(sid, pod)) lost.push(sid);
     }
     for (const sid of lost) this.endCall(sid, pod);

@@ -1,4 +1,4 @@
---#include calls pods leftover silence
+--#include iso calls pods leftover silence
 -- Moves pods out of pools and deletes them.
 
 -- Takes a pod out of its pool: its calls stay on it and leave the pool's index.
@@ -26,12 +26,18 @@ local function cools_off(pod)
   return read_or_nil('ZSCORE', Key.flapping, pod)
 end
 
--- Ends a pod's calls, with `before` only those allocated before that time. Returns their SIDs.
+-- A call that waited begins when its caller picks up the pod: its fence has that time.
+local function begins(allocated_at, waited, fence)
+  local picked_up = waited and iso(math.floor((tonumber(fence) or 0) / 1000)) or ''
+  return picked_up > allocated_at and picked_up or allocated_at
+end
+
+-- Ends a pod's calls, with `before` only those that began before that time. Returns their SIDs.
 local function lose_calls(pod, pool, grace, reason, before)
   local lost = {}
   for _, sid in ipairs(read_or_nil('ZRANGE', Key.pod_calls(pod), 0, -1) or {}) do
-    local known = read_or_nil('HMGET', Key.call(sid), 'source_pool', 'allocated_at') or {}
-    if (not before or (known[2] or '') < before) and not drop_leftover(sid, pod, pool) then
+    local known = read_or_nil('HMGET', Key.call(sid), 'source_pool', 'allocated_at', 'waited_ms', 'fence') or {}
+    if (not before or begins(known[2] or '', known[3], known[4]) < before) and not drop_leftover(sid, pod, pool) then
       table.insert(lost, sid)
       local fields = age_fields(sid)
       end_call(sid, pod, pool or known[1], grace)
