@@ -99,6 +99,14 @@ describeEngines('waiting calls', (engine) => {
     expect(await engine.redis.pttl('voice:waiting:queue:')).toBeGreaterThan(0);
   });
 
+  it('keeps the record of a waiting call until serve_waiting ends the wait, also after minutes without a router', async () => {
+    await wait('1');
+    expect(await engine.redis.pttl('voice:call:1')).toBeGreaterThan(testTimes.callInfoTtlMs);
+    store.advance(10 * 60_000);
+    expect(await store.waits.serve()).toMatchObject({ expired: 1, waiting: 0 });
+    expect(await engine.redis.exists('voice:waiting:calls:', 'voice:call:1')).toBe(0);
+  });
+
   it('a release of a waiting call removes it from the queue', async () => {
     await wait('1');
     expect(await store.calls.release('1')).toMatchObject({ podName: null });

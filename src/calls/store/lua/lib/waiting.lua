@@ -30,7 +30,8 @@ local function enter_or_refuse(sid, chain, fence, is_limited, saw)
   call('HSET', Key.call(sid), 'hold', 'waiting', 'queue', queue, 'merchant_id', merchant, 'route', route, 'saw', saw,
     'waiting_since', digits(now), 'wait_until', digits(now + hold.max_wait), 'claim_ms', hold.claim, 'record_ms', record_ttl,
     'grace_ms', grace)
-  call('PEXPIRE', Key.call(sid), digits(hold.max_wait + 60000))
+  -- serve_waiting ends the wait. Records that expired before it ran would stay in the queue, and fill it.
+  call('PEXPIRE', Key.call(sid), digits(hold.max_wait + record_ttl))
   call('ZADD', Key.waiting_calls(queue), fence, sid)
   call('ZADD', Key.waiting_due, digits(now + math.min(hold.max_wait, hold.seen)), sid)
   if count == 0 then
