@@ -1,11 +1,11 @@
-# The router, nothing else: production packages only, and no embedded engines, which belong on laptops.
+# The router with production packages only, without the embedded engines, which are for laptops.
 #   docker build -t registry.example.com/voice/smart-router:0.1.0 .
 # Another Node (20 or newer): --build-arg NODE=24-bookworm-slim. For one image exactly, give it with its digest.
 ARG NODE=20.20.2-bookworm-slim
 
 FROM node:${NODE} AS build
 WORKDIR /app
-# Packages change seldom, sources often: two layers. Nothing a package brings is run at install.
+# Packages change seldom, sources often: two layers. No script of a package runs at install.
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts --no-audit --no-fund
 COPY tsconfig.json tsconfig.build.json ./
@@ -16,11 +16,11 @@ COPY console ./console
 COPY docs ./docs
 COPY deploy/postgres ./deploy/postgres
 RUN npm run build
-# The compiler's own binary is an optional package too, so it goes only now.
+# The compiler's own binary is an optional package too, so it is removed only now.
 RUN npm prune --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund
 
 FROM node:${NODE}
-# npm and yarn are not needed to run it, and what is not there needs no fixing.
+# npm and yarn are not needed at run time, and would need security updates.
 RUN rm -rf /usr/local/lib/node_modules /usr/local/bin/npm /usr/local/bin/npx /usr/local/bin/corepack /opt/yarn-* /usr/local/bin/yarn /usr/local/bin/yarnpkg
 WORKDIR /app
 ENV NODE_ENV=production \
@@ -30,7 +30,7 @@ COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 COPY package.json LICENSE ./
 COPY bin ./bin
-# `kubectl exec deploy/smart-router -- smart-router status`, from whatever folder.
+# `kubectl exec deploy/smart-router -- smart-router status` works in every folder.
 RUN ln -s /app/bin/smart-router.js /usr/local/bin/smart-router
 # A number, so that Kubernetes can see that it is not root.
 USER 10001:10001

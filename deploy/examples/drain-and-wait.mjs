@@ -1,31 +1,30 @@
-// preStop of a voice agent: no new calls for this pod, and no end before its last call has ended.
+// preStop hook of a voice agent: drains the pod and waits until its last call has ended.
 //
-// It asks the router to drain the pod and to answer when the last call is over, again and again: an answer may come
-// early because that router stops, and a router may be unreachable for a moment. Only these end it:
-//   exit 0   no call is left, or for DRAIN_UNKNOWN_SECONDS the router has not known the pod (it never got a call, or is
-//            removed already) or has known another one by its name (this pod was replaced; needs POD_UID). A store that
-//            lost its content knows no pod until the next sync, and none of its calls until its next report; a leader may
-//            learn of a new pod late: so none of these is believed at once.
-//   exit 1   DRAIN_TIMEOUT_SECONDS are over with calls still live, or the request itself is wrong;
-//            also whenever it ends after a number of seconds that was none. Its default counts then: calls are not cut
-//            for a misspelt setting, and the failure tells of it.
-// Everything else is a line on stderr and another request.
-// Kubernetes sends SIGTERM to the agent when this has ended, whatever the exit code; 1 shows as an event of the pod.
-// Nothing but Node 18 is needed. The same in sh and curl: drain-and-wait.sh.
+// It repeats the request `drain` with `wait`: a router that stops answers early, and a router may be unreachable for a
+// moment. It ends in these cases only:
+//   exit 0   No call is left. Or, for DRAIN_UNKNOWN_SECONDS, the router did not know the pod (it never got a call, or was
+//            removed) or knew another pod by its name (this one was replaced; needs POD_UID). These answers count only
+//            after that time: a store that lost its data knows no pod until the next reconcile, and none of its calls
+//            until the next report; a leader may see a new pod late.
+//   exit 1   DRAIN_TIMEOUT_SECONDS have passed and calls are live, or the router rejected the request as invalid.
+//            Also after an invalid number of seconds: the hook waits with the default, so that no call is cut, then fails.
+// Every other answer is a line on stderr and a retry.
+// Kubernetes then sends SIGTERM to the agent, for every exit code. Exit code 1 shows as an event of the pod.
+// Needs Node 18 only. The same with sh and curl: drain-and-wait.sh.
 import { readFileSync } from 'node:fs';
 import * as http from 'node:http';
 import * as https from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const { SMART_ROUTER_URL, SMART_ROUTER_API_KEY, SMART_ROUTER_API_KEY_FILE, POD_NAME, POD_UID } = process.env;
-// A reader of these lines that has gone must not end the wait.
+// A closed stderr must not end the wait.
 process.stderr.on('error', () => {});
 let failed = 0;
 // terminationGracePeriodSeconds must be longer than this.
 const timeoutMs = 1000 * seconds('DRAIN_TIMEOUT_SECONDS', 3600);
-// One request; proxies cut what is silent for longer than a minute or two.
+// The longest request: proxies close connections that are silent for a minute or two.
 const waitMs = 1000 * seconds('DRAIN_WAIT_SECONDS', 50);
-// Longer than RECONCILE_INTERVAL of the routers; then a pod is known again, and within its next report its calls are.
+// Longer than RECONCILE_INTERVAL of the routers: by then they know the pod again, and its calls after its next report.
 const unknownMs = 1000 * seconds('DRAIN_UNKNOWN_SECONDS', 75);
 const reportMs = Math.min(unknownMs, 15_000);
 const pauseMs = 1000;
@@ -49,7 +48,7 @@ for (;;) {
     if (now - unknownSince >= unknownMs) end(0, `the router ${why} ${POD_NAME}: nothing to wait for`);
   } else if (answer.activeCalls !== undefined) unknownSince = undefined;
   if (answer.activeCalls === 0 && now - lastUnknown >= reportMs) end(0, `no calls left on ${POD_NAME}`);
-  // Waiting helps with a router that is down, full or has another key, but not with a wrong request.
+  // Other problems are retried: the router may be down, overloaded, or have another key for a while.
   if (answer.code === 'invalid_request') end(1, answer.problem);
   activeCalls = answer.activeCalls ?? activeCalls;
   const news = answer.problem ?? `${activeCalls} live calls on ${POD_NAME}`;
@@ -72,8 +71,8 @@ async function drain(ms) {
 }
 
 /**
- * Always settles. Not with fetch: in Node 20 it never does when the connection is closed before the request is sent, and
- * its AbortSignal.timeout keeps no process alive, so that Node would end here without a word (exit code 13).
+ * Always settles. In Node 20 `fetch` does not, if the connection is closed before the request is sent. Its
+ * AbortSignal.timeout does not keep the process alive, so Node would exit with code 13 and no message.
  */
 function post(body, limitMs) {
   const url = new URL(`${SMART_ROUTER_URL.replace(/\/$/, '')}/api/v1/drain`);
@@ -104,7 +103,7 @@ function post(body, limitMs) {
   }).finally(() => clearTimeout(late));
 }
 
-/** Digits, and no more than a day: what this, the sh and the router all understand. */
+/** Digits, at most a day: the format that sh, Node and the router accept. */
 function seconds(name, fallback) {
   const given = process.env[name] || String(fallback);
   if (/^(0|[1-9]\d{0,4})$/.test(given) && Number(given) <= 86_400) return Number(given);
@@ -113,7 +112,7 @@ function seconds(name, fallback) {
   return fallback;
 }
 
-/** Read again for every request: the key may be changed while a long call goes on. */
+/** Read again for every request: the key may change during a long call. */
 function key() {
   return SMART_ROUTER_API_KEY_FILE
     ? readFileSync(SMART_ROUTER_API_KEY_FILE, 'utf8').trim()

@@ -1,21 +1,20 @@
 #!/bin/sh
-# preStop of a voice agent: no new calls for this pod, and no end before its last call has ended.
+# preStop hook of a voice agent: drains the pod and waits until its last call has ended.
 #
-# It asks the router to drain the pod and to answer when the last call is over, again and again: an answer may come
-# early because that router stops, and a router may be unreachable for a moment. Only these end it:
-#   exit 0   no call is left, or for DRAIN_UNKNOWN_SECONDS the router has not known the pod (it never got a call, or is
-#            removed already) or has known another one by its name (this pod was replaced; needs POD_UID). A store that
-#            lost its content knows no pod until the next sync, and none of its calls until its next report; a leader may
-#            learn of a new pod late: so none of these is believed at once.
-#   exit 1   DRAIN_TIMEOUT_SECONDS are over with calls still live, or the request itself is wrong;
-#            also whenever it ends after a number of seconds that was none. Its default counts then: calls are not cut
-#            for a misspelt setting, and the failure tells of it.
-# Everything else is a line on stderr and another request.
-# Kubernetes sends SIGTERM to the agent when this has ended, whatever the exit code; 1 shows as an event of the pod.
+# It repeats the request `drain` with `wait`: a router that stops answers early, and a router may be unreachable for a
+# moment. It ends in these cases only:
+#   exit 0   No call is left. Or, for DRAIN_UNKNOWN_SECONDS, the router did not know the pod (it never got a call, or was
+#            removed) or knew another pod by its name (this one was replaced; needs POD_UID). These answers count only
+#            after that time: a store that lost its data knows no pod until the next reconcile, and none of its calls
+#            until the next report; a leader may see a new pod late.
+#   exit 1   DRAIN_TIMEOUT_SECONDS have passed and calls are live, or the router rejected the request as invalid.
+#            Also after an invalid number of seconds: the hook waits with the default, so that no call is cut, then fails.
+# Every other answer is a line on stderr and a retry.
+# Kubernetes then sends SIGTERM to the agent, for every exit code. Exit code 1 shows as an event of the pod.
 # POSIX sh and curl 7.55 are needed. The same for Node: drain-and-wait.mjs.
 set -u
 exec >&2
-# A reader of these lines that has gone must not end the wait.
+# A closed stderr must not end the wait.
 trap '' PIPE
 
 if [ -z "${SMART_ROUTER_URL:-}" ] || [ -z "${POD_NAME:-}" ]; then
@@ -23,7 +22,7 @@ if [ -z "${SMART_ROUTER_URL:-}" ] || [ -z "${POD_NAME:-}" ]; then
   exit 1
 fi
 failed=0
-# Digits, and no more than a day: what this, Node and the router all understand. A leading zero would mean octal.
+# Digits, at most a day: the format that sh, Node and the router accept. A leading zero would mean octal.
 seconds() {
   seconds=${2:-$3}
   case $seconds in
@@ -37,10 +36,10 @@ seconds() {
 # terminationGracePeriodSeconds must be longer than this.
 seconds DRAIN_TIMEOUT_SECONDS "${DRAIN_TIMEOUT_SECONDS:-}" 3600
 timeout=$seconds
-# One request; proxies cut what is silent for longer than a minute or two.
+# The longest request: proxies close connections that are silent for a minute or two.
 seconds DRAIN_WAIT_SECONDS "${DRAIN_WAIT_SECONDS:-}" 50
 step=$seconds
-# Longer than RECONCILE_INTERVAL of the routers; then a pod is known again, and within its next report its calls are.
+# Longer than RECONCILE_INTERVAL of the routers: by then they know the pod again, and its calls after its next report.
 seconds DRAIN_UNKNOWN_SECONDS "${DRAIN_UNKNOWN_SECONDS:-}" 75
 unknown=$seconds
 report=15
@@ -51,7 +50,7 @@ last_unknown=0
 calls='an unknown number of'
 said=''
 
-# Read again for every request: the key may be changed while a long call goes on.
+# Read again for every request: the key may change during a long call.
 key() {
   if [ -n "${SMART_ROUTER_API_KEY_FILE:-}" ]; then cat "$SMART_ROUTER_API_KEY_FILE"; else printf %s "${SMART_ROUTER_API_KEY:-}"; fi
 }
@@ -67,7 +66,7 @@ while :; do
     --header @- --header 'content-type: application/json' \
     --data "{\"pod_name\":\"$POD_NAME\",${POD_UID:+\"uid\":\"$POD_UID\",}\"wait\":\"${left}s\"}" \
     "${SMART_ROUTER_URL%/}/api/v1/drain" 2>&1); then
-    # A whole answer with a number in it, or not the router's word, and so never "no calls".
+    # Only a complete JSON answer with a number is the router's; anything else never counts as "no calls".
     case $answer in
       '{'*'} 200') live=$(printf %s "$answer" | sed -n 's/.*"active_calls": *\([0-9][0-9]*\)[,}].*/\1/p') ;;
     esac
@@ -98,7 +97,7 @@ while :; do
       exit 1
       ;;
   esac
-  # Waiting helps with a router that is down, full or has another key.
+  # Retry: the router may be down, overloaded, or have another key for a while.
   if [ -n "$live" ]; then
     calls=$live
     news="$live live calls on $POD_NAME"

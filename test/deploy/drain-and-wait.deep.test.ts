@@ -1,4 +1,4 @@
-/** The preStop hooks as they are shipped, run for real against a real router. */
+/** The shipped preStop hooks against a real router. */
 import { rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
@@ -50,7 +50,7 @@ describe.each(hooks)('$name', ({ name, program }) => {
     await router.stop();
   });
 
-  /** Short waits, so that it asks again and again within a test. */
+  /** Short waits, for several requests within a test. */
   function startHook(env: Record<string, string> = {}): ShippedProgram {
     const hook = startShipped(program ?? '', [`${root}deploy/examples/${name}`], {
       PATH: process.env.PATH,
@@ -69,7 +69,7 @@ describe.each(hooks)('$name', ({ name, program }) => {
   const draining = () =>
     until(async () => (await router.get('/pod/gold-1', bearer)).body.is_draining, 'the pod drains');
 
-  runs(`a pod without calls is drained, and the hook ends at once${missing}`, async () => {
+  runs(`drains a pod without calls, and ends at once${missing}`, async () => {
     const hook = startHook();
     expect(await hook.ended).toBe(0);
     expect(hook.output).toBe('no calls left on gold-1\n');
@@ -77,7 +77,7 @@ describe.each(hooks)('$name', ({ name, program }) => {
     expect((await allocate()).status).toBe(503);
   });
 
-  runs(`it ends only after the last call has ended, having asked several times${missing}`, async () => {
+  runs(`ends only after the last call has ended, after several requests${missing}`, async () => {
     await allocate();
     const hook = startHook();
     await draining();
@@ -89,12 +89,12 @@ describe.each(hooks)('$name', ({ name, program }) => {
     expect(hook.output).toBe('1 live calls on gold-1\nno calls left on gold-1\n');
   });
 
-  runs(`it survives a router that stops, is gone and comes back, with the call alive${missing}`, async () => {
+  runs(`keeps waiting for the call while the router restarts${missing}`, async () => {
     await allocate();
     const hook = startHook({ DRAIN_WAIT_SECONDS: '30' });
     await draining();
     await router.stop();
-    await until(() => hook.output.includes('did not answer'), 'it has met nobody');
+    await until(() => hook.output.includes('did not answer'), 'a request without a router');
     router = await startTestRouter(engine.url, { ...routerEnv, HTTP_PORT: String(port) });
     await until(() => router.context.feed.listeners === 1, 'it asks again');
     expect(hook.running).toBe(true);
@@ -102,20 +102,20 @@ describe.each(hooks)('$name', ({ name, program }) => {
     expect(await hook.ended).toBe(0);
   });
 
-  runs(`it ends when the time is up, and says what it leaves behind${missing}`, async () => {
+  runs(`ends after its timeout, and prints the number of live calls${missing}`, async () => {
     await allocate();
     const hook = startHook({ DRAIN_TIMEOUT_SECONDS: '1', DRAIN_WAIT_SECONDS: '30' });
     expect(await hook.ended).toBe(1);
     expect(hook.output).toMatch(/time is up: 1 live calls on gold-1\n$/);
   });
 
-  runs(`it ends when the time is up with no router at all${missing}`, async () => {
+  runs(`ends after its timeout without a router${missing}`, async () => {
     const hook = startHook({ DRAIN_TIMEOUT_SECONDS: '1', SMART_ROUTER_URL: 'http://127.0.0.1:1' });
     expect(await hook.ended).toBe(1);
     expect(hook.output).toMatch(/time is up: an unknown number of live calls on gold-1\n$/);
   });
 
-  runs(`a pod the router does not know has nothing to wait for${missing}`, async () => {
+  runs(`ends if the router does not know the pod${missing}`, async () => {
     const hook = startHook({ POD_NAME: 'stranger-1', DRAIN_UNKNOWN_SECONDS: '1' });
     expect(await hook.ended).toBe(0);
     expect(hook.output).toMatch(
@@ -124,7 +124,7 @@ describe.each(hooks)('$name', ({ name, program }) => {
     expect(hook.output).not.toContain('did not answer');
   });
 
-  runs(`the pod that has replaced this one is not drained${missing}`, async () => {
+  runs(`does not drain the pod that replaced this one${missing}`, async () => {
     const redis = new Redis(engine.url);
     onTestFinished(() => redis.hdel('voice:pod:gold-1', 'uid').then(() => redis.disconnect()));
     await redis.hset('voice:pod:gold-1', 'uid', 'new');
@@ -136,40 +136,37 @@ describe.each(hooks)('$name', ({ name, program }) => {
     expect((await router.get('/pod/gold-1', bearer)).body.is_draining).toBe(true);
   });
 
-  runs(
-    `a store that lost everything says nothing about the call: it waits until it is known again${missing}`,
-    async () => {
-      const redis = new Redis(engine.url);
-      onTestFinished(() => redis.disconnect());
-      await router.post('/allocate', { call_sid: 'CA1' }, bearer);
-      const hook = startHook({ DRAIN_UNKNOWN_SECONDS: '5' });
-      await until(() => hook.output.includes('1 live calls'), 'it waits');
-      await redis.flushall();
-      // The pod is known again with the next sync, its call with its next report.
-      await until(async () => (await redis.exists('voice:pod:tier:gold-1')) === 1, 'the pod is back');
-      const report = await router.post('/pod/gold-1/report', { calls: ['CA1'] }, bearer);
-      expect(report.body.adopted).toEqual(['CA1']);
-      await until(() => hook.output.endsWith('1 live calls on gold-1\n'), 'it sees the call again');
-      expect(hook.running).toBe(true);
-      await router.post('/release', { call_sid: 'CA1' }, bearer);
-      expect(await hook.ended).toBe(0);
-    },
-  );
+  runs(`keeps waiting for the call after the store lost its data${missing}`, async () => {
+    const redis = new Redis(engine.url);
+    onTestFinished(() => redis.disconnect());
+    await router.post('/allocate', { call_sid: 'CA1' }, bearer);
+    const hook = startHook({ DRAIN_UNKNOWN_SECONDS: '5' });
+    await until(() => hook.output.includes('1 live calls'), 'it waits');
+    await redis.flushall();
+    // The next reconcile registers the pod, its next report restores the call.
+    await until(async () => (await redis.exists('voice:pod:tier:gold-1')) === 1, 'the pod is back');
+    const report = await router.post('/pod/gold-1/report', { calls: ['CA1'] }, bearer);
+    expect(report.body.adopted).toEqual(['CA1']);
+    await until(() => hook.output.endsWith('1 live calls on gold-1\n'), 'it sees the call again');
+    expect(hook.running).toBe(true);
+    await router.post('/release', { call_sid: 'CA1' }, bearer);
+    expect(await hook.ended).toBe(0);
+  });
 
-  runs(`a 404 of something else than the router is no word about the pod${missing}`, async () => {
+  runs(`ignores a 404 that is not the router’s${missing}`, async () => {
     const stranger = await listen(404, '<h1>default backend</h1>');
     const hook = startHook({ SMART_ROUTER_URL: stranger, DRAIN_TIMEOUT_SECONDS: '1' });
     expect(await hook.ended).toBe(1);
     expect(hook.output).toContain('time is up');
   });
 
-  runs(`a wrong request is not repeated for an hour${missing}`, async () => {
+  runs(`does not repeat an invalid request${missing}`, async () => {
     const hook = startHook({ POD_NAME: 'Not_A_Pod' });
     expect(await hook.ended).toBe(1);
     expect(hook.output).toContain('pod_name');
   });
 
-  runs(`a key in a file is read again, so that a new one works while it waits${missing}`, async () => {
+  runs(`reads a key file for every request, so that a new key works during a wait${missing}`, async () => {
     await allocate();
     const file = join(tmpdir(), `smart-router-key-${process.pid}-${name}`);
     onTestFinished(() => rmSync(file, { force: true }));
@@ -193,18 +190,15 @@ describe.each(hooks)('$name', ({ name, program }) => {
     ['DRAIN_UNKNOWN_SECONDS', '1.5', 75],
     ['DRAIN_UNKNOWN_SECONDS', '86401', 75],
     ['DRAIN_UNKNOWN_SECONDS', '99999999999999999999', 75],
-  ])(
-    `%s=%s: it says so in one line, drains with %i, and fails${missing}`,
-    async (setting, value, fallback) => {
-      const hook = startHook({ [setting]: value });
-      expect(await hook.ended).toBe(1);
-      expect(hook.output).toBe(
-        `${setting} must be a whole number of seconds from 0 to 86400: ${fallback} is used instead\nno calls left on gold-1\n`,
-      );
-    },
-  );
+  ])(`%s=%s: prints one line, drains with %i, and fails${missing}`, async (setting, value, fallback) => {
+    const hook = startHook({ [setting]: value });
+    expect(await hook.ended).toBe(1);
+    expect(hook.output).toBe(
+      `${setting} must be a whole number of seconds from 0 to 86400: ${fallback} is used instead\nno calls left on gold-1\n`,
+    );
+  });
 
-  runs(`a misspelt number cuts no call${missing}`, async () => {
+  runs(`waits for the call although a number is invalid${missing}`, async () => {
     await allocate();
     const hook = startHook({ DRAIN_TIMEOUT_SECONDS: '6O' });
     await draining();
@@ -215,13 +209,13 @@ describe.each(hooks)('$name', ({ name, program }) => {
     expect(hook.output).toMatch(/no calls left on gold-1\n$/);
   });
 
-  runs(`the numbers at both ends are numbers${missing}`, async () => {
+  runs(`accepts the smallest and the largest number${missing}`, async () => {
     const hook = startHook({ DRAIN_UNKNOWN_SECONDS: '0', DRAIN_TIMEOUT_SECONDS: '86400' });
     expect(await hook.ended).toBe(0);
     expect(hook.output).toBe('no calls left on gold-1\n');
   });
 
-  runs(`without its settings it says which${missing}`, async () => {
+  runs(`names missing settings${missing}`, async () => {
     const hook = startHook({ POD_NAME: '' });
     expect(await hook.ended).toBe(1);
     expect(hook.output).toContain('SMART_ROUTER_URL and POD_NAME must be set');

@@ -28,7 +28,7 @@ describeWith('kubectl', 'kustomize', () => {
     expect(parseTyped(text)).toEqual(parse(text));
   });
 
-  it.each(folders)('%s renders, and every field is one of the Kubernetes API', (folder) => {
+  it.each(folders)('%s renders with fields of the Kubernetes API only', (folder) => {
     const { code, stdout, stderr } = run('kubectl', 'kustomize', root + folder);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     const written = parse(stdout);
@@ -36,7 +36,7 @@ describeWith('kubectl', 'kustomize', () => {
     expect(parseTyped(stdout)).toEqual(written);
   });
 
-  it('agents without the sidecar get both hooks as they are in the folder, under a name that stays', () => {
+  it('the ConfigMap drain-and-wait has both hooks, unchanged, under a fixed name', () => {
     const { data } = only(
       parse(run('kubectl', 'kustomize', `${root}deploy/examples`).stdout),
       'ConfigMap',
@@ -48,7 +48,7 @@ describeWith('kubectl', 'kustomize', () => {
     });
   });
 
-  it('a new configuration of the proxy means new pods', () => {
+  it('a new configuration of the proxy restarts its pods', () => {
     const manifests = parse(run('kubectl', 'kustomize', `${root}deploy/nginx`).stdout);
     const config = only(manifests, 'ConfigMap');
     expect(config.data['nginx.conf.template']).toBe(readText('deploy/nginx/nginx.conf'));
@@ -68,7 +68,7 @@ describe.each(['StatefulSet', 'Deployment'] as const)('the voice agents as a %s'
   const pod = agents.spec.template;
   const sidecar = sidecarOf(agents);
 
-  it('wait for their calls before they go, through the sidecar, with grace enough', () => {
+  it('wait for their calls before they stop, with a long enough grace period', () => {
     const [program, seconds, ...command] = containerOf(agents).lifecycle.preStop.exec.command;
     const port = agentTable.find(({ name }) => name === 'AGENT_PORT')?.fallback;
     expect([program, ...command]).toEqual([
@@ -83,7 +83,7 @@ describe.each(['StatefulSet', 'Deployment'] as const)('the voice agents as a %s'
     );
   });
 
-  it('have a native sidecar with an environment that it accepts, and no probe, which could not reach it', () => {
+  it('have a native sidecar with a valid environment and without probes, which could not reach it', () => {
     expect(sidecar).toMatchObject({ args: ['agent'], restartPolicy: 'Always' });
     const { version } = JSON.parse(readText('package.json'));
     expect(sidecar.image).toBe(`registry.example.com/voice/smart-router:${version}`);
@@ -100,7 +100,7 @@ describe.each(['StatefulSet', 'Deployment'] as const)('the voice agents as a %s'
     expect(Number.parseInt(sidecar.resources.requests.memory, 10)).toBeGreaterThan(60);
   });
 
-  it('have the API key from a Secret, in the sidecar only, and no other', () => {
+  it('have the API key from a Secret, in the sidecar only, and no other key', () => {
     const file = sidecar.env.find(({ name }: EnvEntry) => name === 'SMART_ROUTER_API_KEY_FILE').value;
     const mount = sidecar.volumeMounts.find(({ mountPath }: { mountPath: string }) =>
       file.startsWith(mountPath),
@@ -113,11 +113,11 @@ describe.each(['StatefulSet', 'Deployment'] as const)('the voice agents as a %s'
     expect(pod.spec.automountServiceAccountToken).toBe(false);
   });
 
-  it('may do nothing that a pod need not do', () => {
+  it('run without root, capabilities and service account token', () => {
     assertRestricted(agents);
   });
 
-  it('are the ones the chart watches, in a pool of their own, and report before they get calls again', () => {
+  it('match the selector of the chart, name their tier, and must report after a loss of data', () => {
     expect(readText('deploy/helm/smart-router/values.yaml')).toContain('labelSelector: app=voice-agent');
     expect(pod.metadata.labels).toEqual({ app: 'voice-agent', 'smart-router/tier': 'gold' });
     expect(pod.metadata.annotations).toMatchObject({ 'smart-router/report': 'required' });
@@ -177,11 +177,11 @@ describe('the proxy', () => {
   const conf = readText('deploy/nginx/nginx.conf');
   const proxy = only(parse(readText('deploy/nginx/voice-proxy.yaml')), 'Deployment');
 
-  it('may do nothing that a pod need not do', () => {
+  it('run without root, capabilities and service account token', () => {
     assertRestricted(proxy);
   });
 
-  it('every variable of the template is filled in, and no other is touched', () => {
+  it('sets every variable of the template and no other', () => {
     const used = [...new Set([...conf.matchAll(/\$\{([A-Z_]+)\}/g)].map(([, name = '']) => name))];
     const filter = new RegExp(envOf(proxy, 'NGINX_ENVSUBST_FILTER'));
     expect(used.filter((name) => !filter.test(name))).toEqual([]);
@@ -191,7 +191,7 @@ describe('the proxy', () => {
     expect(set).toContain('NGINX_ENTRYPOINT_LOCAL_RESOLVERS');
   });
 
-  it('has as many workers as its memory carries, however large its node is', () => {
+  it('has as many workers as its memory limit allows, on nodes of any size', () => {
     const number = (pattern: RegExp) => Number(pattern.exec(conf)?.[1]);
     const workers = number(/^worker_processes (\d+);$/m);
     const connections = number(/^ *worker_connections (\d+);$/m);
@@ -204,7 +204,7 @@ describe('the proxy', () => {
     expect((workers * connections) / 2).toBeGreaterThan(10_000);
   });
 
-  it('lets running calls end when it is replaced', () => {
+  it('waits for running calls when it is replaced', () => {
     expect(conf).toContain('worker_shutdown_timeout 1h;');
     const sleep = Number(containerOf(proxy).lifecycle.preStop.exec.command[1]);
     expect(proxy.spec.template.spec.terminationGracePeriodSeconds).toBeGreaterThan(3600 + sleep);
@@ -223,7 +223,7 @@ describe('metrics', () => {
     });
   });
 
-  it('every metric that a manifest or a text names is one of the router', () => {
+  it('manifests and docs name only metrics of the router', () => {
     const documented = new Set(
       [...readText('docs/metrics.md').matchAll(/^\| `(\w+)` \|/gm)].map(([, name = '']) => name),
     );
@@ -236,7 +236,7 @@ describe('metrics', () => {
     expect(named.filter(([, name]) => !documented.has(name))).toEqual([]);
   });
 
-  it('an autoscaler of agents that looks at capacity, load and unmet demand, and takes no silence for zero', () => {
+  it('the autoscaler of agents uses capacity, load and unmet demand, and does not read missing data as zero', () => {
     const { spec } = only(parse(readText('deploy/examples/agents-keda.yaml')), 'ScaledObject');
     const queries = spec.triggers
       .map(({ metadata }: { metadata: { query: string } }) => metadata.query)

@@ -1,4 +1,4 @@
-/** The change of the API key as the README tells it, step by step, against routers with the keys of each step. */
+/** The change of the API key in the three steps of the README, against routers with the keys of each step. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Engine, engines } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';

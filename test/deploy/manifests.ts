@@ -1,6 +1,6 @@
 /**
- * Manifests as tests see them: rendered by the real helm or kubectl (no cluster is asked), parsed, and compared with
- * the types of the Kubernetes API, so that a misspelt field, which an API server would drop or refuse, is found here.
+ * Manifests for tests: rendered by the real helm or kubectl without a cluster, parsed, and compared with the types of the
+ * Kubernetes API, to find misspelt fields, which an API server would drop or refuse.
  */
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ export interface Manifest {
   [field: string]: any;
 }
 
-/** The suite, or one skipped suite that says what is missing. */
+/** Declares the suite, skipped if the program is missing. */
 export function describeWith(program: string, title: string, suite: () => void): void {
   if (findProgram(program) !== undefined) describe(title, suite);
   else describe.skip(`${title} [${program} is not there${setupReason(program)}]`, suite);
@@ -39,7 +39,7 @@ interface Ran {
   stderr: string;
 }
 
-/** Nothing of the surroundings: no kubeconfig, no plug-ins, no repositories of the developer's. */
+/** Runs without the developer's kubeconfig, plug-ins and repositories. */
 export function run(program: string, ...args: string[]): Ran {
   const { status, stdout, stderr } = spawnSync(findProgram(program) ?? program, args, {
     encoding: 'utf8',
@@ -62,14 +62,14 @@ export function render(values: string, ...sets: string[]): Manifest[] {
   return parse(stdout);
 }
 
-/** As it is written: the typed loader renames and drops fields, except of kinds it does not know. */
+/** Parses without types: the typed loader renames and drops fields, except of kinds it does not know. */
 export function parse(text: string): Manifest[] {
   const unknownKinds = text.replace(/^kind: (\w+)$/gm, 'kind: As$1');
   const documents: Manifest[] = loadAllYaml(unknownKinds);
   return documents.map((one) => ({ ...one, kind: one.kind.replace(/^As/, '') }));
 }
 
-/** As the API's types have it: what they do not know is gone, and what has the wrong shape has another one. */
+/** Parses by the API's types: unknown fields are dropped, and values of a wrong type change. */
 export function parseTyped(text: string): Manifest[] {
   return loadAllYaml(text).flatMap((one: KubernetesObject) => parse(dumpYaml(one)));
 }
@@ -80,7 +80,7 @@ export function only(manifests: readonly Manifest[], kind: string, name?: string
   return found[0];
 }
 
-/** What a selector of labels asks for, the pods must have. */
+/** Whether the labels match the selector. */
 export const selects = (selector: Record<string, string>, labels: Record<string, string> = {}) =>
   Object.keys(selector).length > 0 && Object.entries(selector).every(([key, value]) => labels[key] === value);
 

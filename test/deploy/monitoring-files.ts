@@ -1,4 +1,4 @@
-/** The shipped rules and dashboards, as tests read them. */
+/** Reads the shipped rules and dashboards for tests. */
 import { readdirSync } from 'node:fs';
 import { loadYaml } from '@kubernetes/client-node';
 import { readText, root } from './manifests.js';

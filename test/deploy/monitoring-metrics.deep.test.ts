@@ -1,4 +1,4 @@
-/** What alerts and dashboards ask for is what a running router exports: names, labels, and series that are there. */
+/** A running router exports every metric and label that alerts and dashboards use. */
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { type Engine, embeddedValkey } from '../support/engines.js';
@@ -29,8 +29,8 @@ const lastRound = (text: string, loop: string) => {
   return line === undefined ? undefined : Number(line.split(' ')[1]);
 };
 
-describe('the reader of PromQL', () => {
-  it('sees metrics with and without labels, and groupings, and takes no function or duration for a metric', () => {
+describe('the PromQL reader', () => {
+  it('finds metrics, labels and groupings, and skips functions and durations', () => {
     expect(
       asked(
         'sum by (job, le) (rate(a_total{x="1", y=~"b|c"}[5m])) > 2 * max(d_seconds offset 1h) unless on (z) e',
@@ -52,7 +52,7 @@ describe('the reader of PromQL', () => {
   });
 });
 
-describeOnePostgres('what alerts and dashboards ask for', (postgres) => {
+describeOnePostgres('the metrics of alerts and dashboards', (postgres) => {
   let pool: Pool;
   beforeEach(async () => {
     pool = postgres.pool();
@@ -82,7 +82,7 @@ describeOnePostgres('what alerts and dashboards ask for', (postgres) => {
     return router;
   }
 
-  it('is exported, with these labels; a gauge of an alert is there while all is well', async () => {
+  it('are exported with their labels; gauges of alerts also while no alert fires', async () => {
     const router = await usedRouter();
     const text = await scrape(router);
     const types = new Map(
@@ -122,7 +122,7 @@ describeOnePostgres('what alerts and dashboards ask for', (postgres) => {
     expect(gauges.filter((name) => seriesOf(text, name).length === 0)).toEqual(absent);
   });
 
-  it('shows how a record loop lives, and the look instead of the sweeps where the clean-up is off', async () => {
+  it('have the loop records-look instead of the sweeps while the clean-up is off', async () => {
     const router = await startTestRouter(engine.url, {
       DATABASE_URL: postgres.url,
       RECORDS_MODULE: recordsModule(),
@@ -132,12 +132,12 @@ describeOnePostgres('what alerts and dashboards ask for', (postgres) => {
     const text = await until(async () => {
       const now = await scrape(router);
       return lastRound(now, 'records-look') !== undefined && now;
-    }, 'it has looked');
+    }, 'a round of records-look');
     expect(lastRound(text, 'records-fast-sweep')).toBeUndefined();
   });
 });
 
-describe('values that expressions choose by', () => {
+describe('label values in expressions', () => {
   it('are documented', () => {
     const text = readText('docs/metrics.md');
     const unknown = expressions.flatMap(([where, expression]) =>
@@ -153,7 +153,7 @@ describe('values that expressions choose by', () => {
     expect(unknown).toEqual([]);
   });
 
-  it('the variables of the dashboards ask for a metric that every router has', () => {
+  it('the variables of the dashboards use a metric that every router has', () => {
     for (const [, { templating }] of dashboards)
       for (const { name, definition } of templating.list.slice(1))
         expect(definition).toBe(`label_values(smart_router_leader_status, ${name})`);
@@ -167,7 +167,7 @@ describe('the last round of a loop', () => {
     return router;
   };
 
-  it('moves on with every round', async () => {
+  it('grows with every round', async () => {
     const router = await start({ REDIS_KEY_PREFIX: 'moving:' });
     const first = await until(async () => lastRound(await scrape(router), 'sweep'), 'a round is over');
     // Seconds, not milliseconds.
@@ -175,7 +175,7 @@ describe('the last round of a loop', () => {
     await until(async () => (lastRound(await scrape(router), 'sweep') ?? 0) > first, 'another one is over');
   });
 
-  it('is the leader’s alone where only the leader works', async () => {
+  it('exists only on the leader for the leader’s loops', async () => {
     const env = { REDIS_KEY_PREFIX: 'elected:', LEADER_ELECTION_ENABLED: 'true' };
     const leader = await start({ ...env, POD_NAME: 'first' });
     await until(async () => lastRound(await scrape(leader), 'sweep') !== undefined, 'the leader sweeps');
@@ -189,7 +189,7 @@ describe('the last round of a loop', () => {
     expect(seriesOf(text, 'smart_router_leader_status')).toEqual(['smart_router_leader_status 0']);
   });
 
-  it('stands still while the store does not answer', async () => {
+  it('does not change while the store does not answer', async () => {
     const router = await start({
       REDIS_KEY_PREFIX: 'paused:',
       REQUEST_TIMEOUT: '400ms',

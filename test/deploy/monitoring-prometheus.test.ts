@@ -103,7 +103,7 @@ suite(`a Prometheus with the shipped rules${reason}`, () => {
       });
   });
 
-  it('fires nothing while all is well; then a call gets no pod, and only that is told', {
+  it('fires no alert while all is well, and only the one for no_pods after a call got no pod', {
     timeout: 60_000,
   }, async () => {
     expect(await firing()).toEqual([]);

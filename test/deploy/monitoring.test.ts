@@ -1,4 +1,4 @@
-/** Alerts, their routing, dashboards and the runbook: what is shipped, judged by Prometheus' own programs. */
+/** The shipped alerts, their routing, dashboards and the runbook, checked by Prometheus' own programs. */
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -16,7 +16,7 @@ import { asked, withoutVariables } from './promql.js';
 const alertNames = rules.map(({ alert }) => alert);
 const anchorOf = (alert: string) => alert.toLowerCase();
 
-/** The suite, or one skipped suite that says what is missing. */
+/** Declares the suite, skipped if the program is missing. */
 function describeProgram(program: string, debianPackage: string, suite: () => void): void {
   if (findOnPath(program) !== undefined) describe(program, suite);
   else describe.skip(`${program} [it is not on PATH${setupReason(debianPackage)}]`, suite);
@@ -37,14 +37,14 @@ function temporaryFile(name: string, text: string): string {
 }
 
 describeProgram('promtool', 'prometheus', () => {
-  it('finds nothing wrong with the rules', () => {
+  it('accepts the rules', () => {
     const { status, output } = checked(root + rulesPath);
     expect(output).toContain(`${rules.length} rules found`);
     expect(status).toBe(0);
   });
 
   // 9 s of CPU.
-  it.runIf(isDeep)('sees every alert fire and not fire [deep set only]', { timeout: 180_000 }, () => {
+  it.runIf(isDeep)('passes the unit tests of the alerts [deep set only]', { timeout: 180_000 }, () => {
     const { status, output } = run(
       'promtool',
       'test',
@@ -67,7 +67,7 @@ describeProgram('promtool', 'prometheus', () => {
     expect(status).toBe(0);
   });
 
-  it('would refuse an expression that cannot be parsed', () => {
+  it('refuses an invalid expression', () => {
     const text = JSON.stringify({
       groups: [{ name: 'x', rules: [{ record: 'x', expr: 'sum(rate(x[5m])' }] }],
     });
@@ -75,7 +75,7 @@ describeProgram('promtool', 'prometheus', () => {
   });
 
   describeWith('helm', 'the chart', () => {
-    it('renders rules with which nothing is wrong', () => {
+    it('renders valid rules', () => {
       const { stdout } = template('everything');
       const [, spec = ''] = /^kind: PrometheusRule\n(?:.*\n)*?spec:\n((?: .*\n)+)/m.exec(stdout) ?? [];
       const { status, output } = checked(temporaryFile('chart.yaml', spec));
@@ -88,7 +88,7 @@ describeProgram('promtool', 'prometheus', () => {
 describe('the README of the rules', () => {
   const text = readText('deploy/prometheus/README.md');
 
-  it('links to files that are there', () => {
+  it('links to existing files', () => {
     const links = [...text.matchAll(/\]\(([^)#]+)/g)].map(([, link = '']) => link);
     expect(links.length).toBeGreaterThan(4);
     expect(links.filter((link) => !existsSync(join(root, 'deploy/prometheus', link)))).toEqual([]);
@@ -103,7 +103,7 @@ describe('the README of the rules', () => {
   });
 
   describeProgram('promtool', 'prometheus', () => {
-    it('takes its prometheus.yml', () => {
+    it('accepts its prometheus.yml', () => {
       const [, config = ''] = /```yaml\n(.*?)```/s.exec(text) ?? [];
       const { status, output } = run(
         'promtool',
@@ -124,13 +124,13 @@ describe('the unit tests of the alerts', () => {
   };
   const checks = tests.flatMap(({ promql_expr_test = [] }) => promql_expr_test);
 
-  it.each(alertNames)('%s is seen to fire, and not to fire', (alert) => {
+  it.each(alertNames)('%s has a case that fires and one that does not', (alert) => {
     const about = checks.filter(({ expr }) => expr.includes(`alertname="${alert}"`));
     expect(about.some(({ exp_samples }) => exp_samples.length > 0)).toBe(true);
     expect(about.some(({ exp_samples }) => exp_samples.length === 0)).toBe(true);
   });
 
-  it('test no alert that is gone', () => {
+  it('test only alerts that exist', () => {
     const named = checks.flatMap(({ expr }) => /alertname="(\w+)"/.exec(expr)?.[1] ?? []);
     expect(named.filter((alert) => !alertNames.includes(alert))).toEqual([]);
   });
@@ -141,13 +141,13 @@ describe('the alerts', () => {
     expect(readText(file)).toBe(prometheusRules(alertRules, runbookOf));
   });
 
-  it('have names of their own', () => {
+  it('have unique names', () => {
     expect(new Set(alertNames).size).toBe(rules.length);
     expect(alertNames.filter((alert) => !/^SmartRouter[A-Z]\w+$/.test(alert))).toEqual([]);
   });
 
   it.each(rules.map((rule) => [rule.alert, rule] as const))(
-    '%s says what it is, how bad it is, and where to read on',
+    '%s has a description, a severity and a runbook page',
     (alert, { labels, annotations }) => {
       expect(['warning', 'critical', 'page']).toContain(labels.severity);
       expect(Object.keys(annotations).sort()).toEqual(['description', 'runbook_url', 'summary']);
@@ -158,21 +158,21 @@ describe('the alerts', () => {
   );
 
   it.each(rules.map((rule) => [rule.alert, rule] as const))(
-    '%s keeps installations apart, and tells no label that its expression has lost',
+    '%s groups by job and namespace, and its text uses only labels that its expression keeps',
     (alert, { expr, annotations }) => {
       if (/^(absent\(|up\{)/.test(expr)) return;
       const { groupings } = asked(expr);
       expect(groupings).toEqual(expect.arrayContaining(['job', 'namespace']));
-      const told = [
+      const named = [
         ...Object.values(annotations)
           .join(' ')
           .matchAll(/\$labels\.(\w+)/g),
       ].map(([, label = '']) => label);
-      expect([alert, told.filter((label) => !groupings.includes(label))]).toEqual([alert, []]);
+      expect([alert, named.filter((label) => !groupings.includes(label))]).toEqual([alert, []]);
     },
   );
 
-  it('never sum what is the same on every router', () => {
+  it('never sum gauges that are equal on every router', () => {
     const shared =
       /sum[^(]*(?:by \([^)]*\) )?\(smart_router_(active_calls|removals_held|pool_(?!unmet)\w+|records_(stuck|oldest_stuck_seconds))\b/;
     expect(expressions.filter(([, expression]) => shared.test(expression))).toEqual([]);
@@ -194,7 +194,7 @@ describe('Alertmanager', () => {
       return left.filter((alert) => (operator === '!=' ? alert !== value : pattern.test(alert)));
     }, alertNames);
 
-  it('silences only alerts that exist, because of others that exist', () => {
+  it('inhibits only alerts that exist, by alerts that exist', () => {
     expect(config.inhibit_rules.length).toBeGreaterThan(3);
     for (const { source_matchers, target_matchers } of config.inhibit_rules) {
       const [sources, targets] = [meant(source_matchers), meant(target_matchers)];
@@ -214,12 +214,12 @@ describe('Alertmanager', () => {
       }
   });
 
-  it('names no secret, only files with them', () => {
+  it('has no secrets, only names of files with them', () => {
     expect(readText(path)).not.toMatch(/\b(routing_key|service_key|api_url|url): /);
   });
 
   describeProgram('amtool', 'prometheus-alertmanager', () => {
-    it('finds nothing wrong with the example', () => {
+    it('accepts the example', () => {
       const { status, output } = run('amtool', 'check-config', root + path);
       expect(output).toContain('SUCCESS');
       expect(status).toBe(0);
@@ -229,13 +229,13 @@ describe('Alertmanager', () => {
       ['page', 'smart-router-pagerduty,smart-router-chat'],
       ['critical', 'smart-router-pagerduty,smart-router-chat'],
       ['warning', 'smart-router-chat'],
-    ])('brings severity %s to %s', (severity, receivers) => {
+    ])('routes severity %s to %s', (severity, receivers) => {
       const labels = ['alertname=SmartRouterNoLeader', `severity=${severity}`];
       const args = ['config', 'routes', 'test', `--config.file=${root}${path}`, ...labels];
       expect(run('amtool', ...args).stdout.trim()).toBe(receivers);
     });
 
-    it('leaves the alerts of others alone', () => {
+    it('does not route alerts of other programs', () => {
       const args = [
         'config',
         'routes',
@@ -288,7 +288,7 @@ describe('the dashboards', () => {
     });
 
     it.each(panels.map((panel) => [panel.title, panel] as const))(
-      '%s has a unit, an explanation and something to show',
+      '%s has a unit, a description and a query',
       (__, { fieldConfig, description = '', targets = [] }) => {
         expect(fieldConfig?.defaults.unit).toMatch(/^\w+$/);
         expect(description.length).toBeGreaterThan(20);
@@ -301,7 +301,7 @@ describe('the dashboards', () => {
       },
     );
 
-    it('lays no panel over another', () => {
+    it('has no overlapping panels', () => {
       const cells = dashboard.panels.flatMap(({ gridPos: { x, y, w, h } }) =>
         Array.from({ length: w * h }, (__, i) => `${x + (i % w)},${y + Math.floor(i / w)}`),
       );
@@ -342,7 +342,7 @@ describe('the runbook', () => {
     },
   );
 
-  it('links to headings and files that are there', () => {
+  it('links to existing headings and files', () => {
     const headings = (path: string) =>
       [...readText(path).matchAll(/^#+ (.*)$/gm)].map(([, title = '']) =>
         title
@@ -360,7 +360,7 @@ describe('the runbook', () => {
     }
   });
 
-  it('asks for metrics that are documented, in PromQL that can be parsed', () => {
+  it('uses documented metrics, in valid PromQL', () => {
     const documented = new Set(
       [...readText('docs/metrics.md').matchAll(/^\| `(\w+)` \|/gm)].map(([, name]) => name),
     );
@@ -393,7 +393,7 @@ describe('the runbook', () => {
 
 describe('the chart', () => {
   describeWith('helm', 'PrometheusRule', () => {
-    it('is there only where it is asked for', () => {
+    it('has the rules only if enabled', () => {
       expect(render('minimal').filter(({ kind }) => kind === 'PrometheusRule')).toEqual([]);
     });
 

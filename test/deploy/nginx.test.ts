@@ -41,7 +41,7 @@ suite(`the proxy${reason}`, () => {
     config = join(folder, 'nginx.conf');
     const text = readText('deploy/nginx/nginx.conf')
       .replace(/\$\{([A-Z_]+)\}/g, (whole, name: string) => values[name] ?? whole)
-      // Beside the machine's own nginx, and not below /tmp for everybody.
+      // A private folder, so that the machine's own nginx is not disturbed.
       .replaceAll('/tmp/', `${folder}/`);
     writeFileSync(config, text);
     proxy = spawn(nginx ?? '', ['-c', config, '-g', 'daemon off;'], { stdio: 'ignore' });
@@ -59,7 +59,7 @@ suite(`the proxy${reason}`, () => {
 
   const websocket = { connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-key': 'x' };
 
-  /** The status of the answer, and after an upgrade what comes back for `ping`. */
+  /** The status of the answer, and after an upgrade the reply to `ping`. */
   function ask(path: string, headers: Record<string, string> = websocket) {
     return new Promise<{ status: number; echo?: string }>((resolve, reject) => {
       const asking = request({ host: '127.0.0.1', port, path, headers, agent: false });
@@ -90,13 +90,13 @@ suite(`the proxy${reason}`, () => {
     expect(status).toBe(0);
   });
 
-  it('brings a websocket to its pod, path and query unchanged, and audio both ways', async () => {
+  it('forwards a websocket to its pod, path and query unchanged, and audio both ways', async () => {
     const path = '/ws/pod/voice-agent-0/agent/voice/breeze-buddy/twilio/callback/a%20b/v2?x=1';
     expect(await ask(path)).toEqual({ status: 101, echo: `${path} said ping` });
     expect(asked).toContain(`voice-agent-0.${domain}`);
   });
 
-  it('a pod that does not exist is a bad gateway, soon', async () => {
+  it('answers 502 soon for a pod that does not exist', async () => {
     expect((await ask('/ws/pod/voice-agent-9/x')).status).toBe(502);
   });
 
@@ -113,19 +113,19 @@ suite(`the proxy${reason}`, () => {
     ['no path behind the name', '/ws/pod/voice-agent-0'],
     ['another path', '/api/v1/status'],
     ['a way out', '/ws/pod/voice-agent-0/../../../etc'],
-  ])('%s reaches nobody', async (_, path) => {
+  ])('%s reaches no pod', async (_, path) => {
     const before = asked.length;
     expect((await ask(path)).status).toBe(404);
     expect(asked.slice(before)).toEqual([]);
   });
 
-  it('an encoded slash ends the name like any other: it is looked up among the agents only', async () => {
+  it('looks up a name with an encoded slash below the agents’ domain only', async () => {
     const before = asked.length;
     expect((await ask('/ws/pod/evil%2f.example.com/x')).status).toBe(502);
     expect([...new Set(asked.slice(before))]).toEqual([`evil.${domain}`]);
   });
 
-  it('what is no websocket is told so', async () => {
+  it('answers 426 to a request without an upgrade', async () => {
     expect((await ask('/ws/pod/voice-agent-0/x', {})).status).toBe(426);
   });
 });
@@ -161,7 +161,7 @@ async function startDns(asked: string[]): Promise<UdpSocket> {
   return server;
 }
 
-/** Accepts every upgrade and says back what it hears, with the path it was asked for. */
+/** Accepts every upgrade and echoes each message, with the path of the request. */
 async function startAgent(): Promise<Server> {
   const server = createServer();
   server.on('upgrade', (asked, socket) => {

@@ -1,4 +1,4 @@
-/** The clean-up without our process: the function, the line for pg_cron, the script for cron, the trigger. Guarantee 10c without a router. */
+/** The clean-up without our process: the function, the statement for pg_cron, the script for cron, the trigger. Guarantee 10c without a router. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { Pool } from 'pg';
@@ -334,8 +334,8 @@ describeBothPostgres('smart_router.reset_stuck beside the router', (postgres) =>
   });
 });
 
-describeBothPostgres('the line for pg_cron', (postgres) => {
-  it('is taken by cron.schedule as pg_cron declares it, and its commands clean both workflows', async () => {
+describeBothPostgres('the statement for pg_cron', (postgres) => {
+  it('is accepted by cron.schedule, and its commands clean both workflows', async () => {
     const pool = postgres.pool();
     await applyMigrations(pool, 'workflows', migrations);
     await pool.query(install);
@@ -362,7 +362,7 @@ describeBothPostgres('the line for pg_cron', (postgres) => {
 const psql = findOnPath('psql');
 const describePsql = psql ? describe : describe.skip;
 
-describePsql('the script for cron (needs psql)', () => {
+describePsql('the cron script (needs psql)', () => {
   describeBothPostgres('zombie-cleanup.sh', (postgres) => {
     const script = (args: string[], env: Record<string, string> = {}) =>
       run(`${root}deploy/postgres/zombie-cleanup.sh`, args, {

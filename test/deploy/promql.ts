@@ -1,4 +1,4 @@
-/** What a PromQL expression asks for, as far as a test has to know: metrics, the labels they are chosen by, groupings. */
+/** Reads the metrics, label matchers and groupings of a PromQL expression. */
 export interface Asked {
   metric: string;
   /** Label, operator and value of each matcher. */

@@ -1,4 +1,4 @@
-/** What the chart's Roles grant is what routers use, neither more nor less: a real router under exactly these rules. */
+/** The chart's Roles grant exactly the rights that a router uses: a real router with these rules. */
 import { expect, it, onTestFinished } from 'vitest';
 import type { PolicyRule } from '../support/cluster.js';
 import { describeOneEngine } from '../support/engines.js';
@@ -8,8 +8,8 @@ import { until } from '../support/until.js';
 import { describeWith, render } from './manifests.js';
 
 describeWith('helm', 'the Roles of the chart', () => {
-  describeOneEngine('and what routers use', (engine) => {
-    it('a router that may do just this elects, renews, lists and watches, and uses every verb', async () => {
+  describeOneEngine('Roles', (engine) => {
+    it('let a router elect, renew, list and watch, and it uses every verb', async () => {
       const manifests = render('minimal');
       const rules = manifests
         .filter(({ kind }) => kind === 'Role')

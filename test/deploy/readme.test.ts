@@ -1,4 +1,4 @@
-/** The chart's README says nothing that does not exist. */
+/** The chart's README names only files, values, variables, options and commands that exist. */
 import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ const text = readText('deploy/helm/smart-router/README.md');
 const found = (pattern: RegExp) => [...text.matchAll(pattern)].map(([, part = '']) => part);
 
 describe('the README of the chart', () => {
-  it('links to files that are there', () => {
+  it('links to existing files', () => {
     const links = found(/\]\(([^)#]+)/g);
     expect(links.length).toBeGreaterThan(8);
     expect(links.filter((link) => !existsSync(join(chart, link)))).toEqual([]);
@@ -26,7 +26,7 @@ describe('the README of the chart', () => {
     expect(values.filter((path) => !has(path))).toEqual([]);
   });
 
-  it('names variables that the router or the hook knows', () => {
+  it('names variables of the router or the hook', () => {
     const hook = readText('deploy/examples/drain-and-wait.mjs') + readText('deploy/nginx/voice-proxy.yaml');
     const known = configTable.map(({ name }) => name);
     const named = found(/`([A-Z]+(?:_[A-Z]+)+)`/g);
@@ -34,7 +34,7 @@ describe('the README of the chart', () => {
     expect(named.filter((name) => !known.includes(name) && !hook.includes(name))).toEqual([]);
   });
 
-  it('tells the same times to a new leader as the other texts, and as the jitter of the election allows', () => {
+  it('has the failover times of the other docs, within the jitter of the election', () => {
     const row = (file: string, start: string) =>
       readText(file)
         .split('\n')
@@ -61,14 +61,14 @@ describe('the README of the chart', () => {
     expect(died).toBeGreaterThan(durationSeconds + 1.2 * retrySeconds);
   });
 
-  it('calls the command as the image has it', () => {
+  it('uses the command of the image', () => {
     const executed = found(/exec deploy(?:ment)?\/smart-router -- (\S+)/g);
     expect(executed.length).toBeGreaterThan(2);
     expect(executed.filter((program) => program !== 'smart-router')).toEqual([]);
     expect(text).toContain('kubectl -n voice exec deploy/smart-router -- smart-router status');
   });
 
-  it('rolls agents by the script, with options it has', () => {
+  it('uses existing options of the roll script', () => {
     const help = readText('deploy/examples/roll-agents.sh');
     const [command = ''] = found(/^deploy\/examples\/roll-agents\.sh (.*)$/gm);
     const options = command.split(' ').filter((word) => word.startsWith('-'));
@@ -76,14 +76,14 @@ describe('the README of the chart', () => {
     expect(options.filter((option) => !help.includes(`  ${option}`))).toEqual([]);
   });
 
-  it('pages when the removal brake holds pods, as it promises', () => {
+  it('promises an alert for held pods that exists', () => {
     expect(text).toContain('`smart_router_removals_held` alerts');
     const [table = ''] = found(/Page on the first six:\n\n(.*?)\n\n/gs);
     const expressions = [...table.matchAll(/^\| `([^`]+)`/gm)].map(([, expression = '']) => expression);
     expect(expressions.slice(0, 6)).toContain('max(smart_router_removals_held) > 0');
   });
 
-  it('says what the hook believes, with the numbers of both hooks', () => {
+  it('has the waiting times of both hooks', () => {
     const hook = readText('deploy/examples/drain-and-wait.mjs');
     const [, unknown] = /'DRAIN_UNKNOWN_SECONDS', (\d+)/.exec(hook) ?? [];
     const [, report] = /unknownMs, (\d+)_000/.exec(hook) ?? [];
@@ -103,7 +103,7 @@ describe('the README of the chart', () => {
 });
 
 describeWith('kubectl', 'the README of the chart', () => {
-  it('shows an overlay that puts an image into the agents', () => {
+  it('has an overlay that sets the agents’ image', () => {
     const folder = mkdtempSync(join(tmpdir(), 'smart-router-readme-'));
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     const [overlay = ''] = found(/```yaml\n(# agents\/kustomization.yaml\n.*?)```/gs);
@@ -120,7 +120,7 @@ describeWith('kubectl', 'the README of the chart', () => {
 });
 
 describeWith('helm', 'the README of the chart', () => {
-  it('shows values that can be installed', () => {
+  it('has values that can be installed', () => {
     const folder = mkdtempSync(join(tmpdir(), 'smart-router-readme-'));
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     const [values = ''] = found(/```yaml\n(image:.*?)```/gs);

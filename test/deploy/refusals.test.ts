@@ -1,4 +1,4 @@
-/** Values that cannot work are refused before anything is installed, in words that say what to do. */
+/** Helm refuses invalid values before it installs anything, and the message says what to do. */
 import { expect, it } from 'vitest';
 import { configTable } from '../../src/config/config.js';
 import { chart, describeWith, run, setArgs, template } from './manifests.js';
@@ -10,7 +10,7 @@ const cases: [what: string, base: string, sets: string[], message: string | RegE
     'nowhere to send the audio',
     'minimal',
     ['config.VOICE_AGENT_BASE_URL=""'],
-    'config.VOICE_AGENT_BASE_URL is empty: say where the audio of calls goes',
+    'config.VOICE_AGENT_BASE_URL is empty: set it to the address for the audio of calls',
   ],
   [
     'no Redis',
@@ -161,7 +161,7 @@ const cases: [what: string, base: string, sets: string[], message: string | RegE
     'alerts that the network policy forbids',
     'tryout',
     ['secret.data.PAGERDUTY_ROUTING_KEY="example"'],
-    'secret.data.PAGERDUTY_ROUTING_KEY is set, but the NetworkPolicy forbids the way there: set networkPolicy.egress.web.enabled',
+    'secret.data.PAGERDUTY_ROUTING_KEY is set, but the NetworkPolicy forbids connections to the web: set networkPolicy.egress.web.enabled',
   ],
   [
     'an embedded database',
@@ -182,21 +182,21 @@ const cases: [what: string, base: string, sets: string[], message: string | RegE
   ['no replica', 'minimal', ['replicaCount=0'], /replicaCount/],
 ];
 
-describeWith('helm', 'the chart refuses', () => {
-  it.each(cases)('%s', (_, base, sets, message) => {
+describeWith('helm', 'the chart', () => {
+  it.each(cases)('refuses %s', (_, base, sets, message) => {
     const { code, stdout, stderr } = template(base, ...sets);
     expect(stderr).toMatch(message);
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
   });
 
-  it('everything that is missing at once, one line each, and shows no secret', () => {
+  it('lists all missing values at once, one line each, without secrets', () => {
     const sets = ['secret.data.SMART_ROUTER_API_KEY="short-key"'];
     const { stderr } = run('helm', 'template', 'calls', chart, ...setArgs(sets));
     expect(stderr.match(/^ {2}- /gm)).toHaveLength(5);
     expect(stderr).not.toContain('short-key');
   });
 
-  it('no lease times that the router takes, with the router’s own defaults for the others', () => {
+  it('accepts lease times that the router accepts, with its defaults for missing ones', () => {
     const fallback = (name: string) => configTable.find((field) => field.name === name)?.fallback;
     expect(['LEASE_TTL', 'CLEANUP_INTERVAL', 'CALL_INFO_TTL', 'NO_SHOW_TIMEOUT'].map(fallback)).toEqual([
       '15m',
@@ -214,13 +214,13 @@ describeWith('helm', 'the chart refuses', () => {
     expect(accepted.map((sets) => template('minimal', ...sets).stderr)).toEqual(accepted.map(() => ''));
   });
 
-  it('no ingress with the name in PUBLIC_URL, however it is written', () => {
+  it('accepts an ingress with the name in PUBLIC_URL, in any spelling', () => {
     const ingress = ['ingress.enabled=true', 'ingress.host="router.example.com"'];
     for (const url of ['https://Router.example.com:8443/voice', 'https://u:p@router.example.com'])
       expect(template('minimal', ...ingress, `config.PUBLIC_URL="${url}"`).stderr).toBe('');
   });
 
-  it('no port that is allowed', () => {
+  it('accepts a Redis port that the NetworkPolicy allows', () => {
     const url = 'redis+sentinel://u:6380@a:26379,b:26379/name?tls=true';
     expect(template('tryout', `secret.data.REDIS_URL="${url}"`).code).toBe(0);
   });

@@ -1,7 +1,7 @@
 /**
- * The roll of agents as it is shipped: the script and a real kubectl against the simulated cluster.
+ * The shipped script that rolls agents, with a real kubectl, against the simulated cluster.
  *
- * The simulated controller knows no OnDelete. With an hour of `minReadyMs` it replaces the topmost pod itself, before it
+ * The simulated controller does not support OnDelete. With an hour of `minReadyMs` it replaces the topmost pod itself, before it
  * says that it has seen the change, and waits for that one from then on: everything else is the script's work.
  */
 import { spawnSync } from 'node:child_process';
@@ -25,7 +25,7 @@ const isReady = ({ metadata, status }: Pod) =>
   metadata.deletionTimestamp === undefined &&
   (status.conditions ?? []).some(({ type, status: is }) => type === 'Ready' && is === 'True');
 
-it('explains itself, and refuses what it cannot understand, without asking a cluster', () => {
+it('prints its help, and refuses invalid arguments without a request to the cluster', () => {
   const said = (...args: string[]) => {
     const { status, stdout, stderr } = spawnSync('sh', [script, ...args], { encoding: 'utf8' });
     return { status, text: stdout + stderr };
@@ -34,8 +34,8 @@ it('explains itself, and refuses what it cannot understand, without asking a clu
   expect(said('voice-agent')).toEqual({ status: 1, text: expect.stringContaining('--wave must be') });
   expect(said('--wave', '0', 'voice-agent').status).toBe(1);
   expect(said('--wave', '1e3', 'voice-agent').status).toBe(1);
-  expect(said('--wave', '5').text).toContain('which StatefulSet?');
-  expect(said('--wave', '5', 'gold', 'basic').text).toContain('one StatefulSet at a time');
+  expect(said('--wave', '5').text).toContain('the name of a StatefulSet is missing');
+  expect(said('--wave', '5', 'gold', 'basic').text).toContain('only one StatefulSet is allowed');
   expect(said('--wave').text).toContain('--wave needs a value');
 });
 
@@ -123,11 +123,13 @@ describeWith('kubectl', 'roll-agents.sh', () => {
     expect(gold.status()).toMatchObject({ replicas: 8, ready: 8, updated: 8 });
     expect(uidsOf(gold).filter((uid) => oldGold.includes(uid))).toEqual([]);
     expect(uidsOf(basic)).toEqual(oldBasic);
-    expect(rolling.output).toMatch(/^voice-agent: \d of 8 are new and ready, \d away, \d still to go$/m);
-    expect(rolling.output).toMatch(/all pods of voice-agent are of revision voice-agent-\w+\n$/);
+    expect(rolling.output).toMatch(
+      /^voice-agent: \d of 8 pods new and ready, \d unavailable, \d to replace$/m,
+    );
+    expect(rolling.output).toMatch(/all pods of voice-agent have revision voice-agent-\w+\n$/);
   }, 60_000);
 
-  it('stops after one wave when the new version does not get ready', async () => {
+  it('stops after one wave if the new version does not become ready', async () => {
     let isBroken = false;
     const set = await startSet('voice-agent', 6, {
       hooks: { onStart: () => (isBroken ? Promise.reject(new Error('it does not start')) : undefined) },
@@ -135,13 +137,16 @@ describeWith('kubectl', 'roll-agents.sh', () => {
     isBroken = true;
     set.roll({ version: 'broken' });
     const rolling = roll('--wave', '2', 'voice-agent');
-    await until(() => rolling.output.includes('0 of 6 are new and ready, 2 away, 4 still to go'), 'a wave');
-    const looks = () => cluster.requests.count({ verb: 'list', resource: 'pods' });
-    const before = looks();
-    await until(() => looks() >= before + 2, 'it has looked twice more');
+    await until(
+      () => rolling.output.includes('0 of 6 pods new and ready, 2 unavailable, 4 to replace'),
+      'a wave',
+    );
+    const lists = () => cluster.requests.count({ verb: 'list', resource: 'pods' });
+    const before = lists();
+    await until(() => lists() >= before + 2, 'two more lists');
     expect(rolling.running).toBe(true);
     expect(podsOf(set).filter(isReady)).toHaveLength(4);
-    // The version that mends it: pods that do not serve anyway go first, though the wave is full.
+    // The version that repairs it: pods that do not serve anyway go first, though the wave is full.
     isBroken = false;
     set.roll({ version: '3' });
     expect({ code: await rolling.ended, output: rolling.output }).toMatchObject({ code: 0 });
@@ -167,7 +172,7 @@ describeWith('kubectl', 'roll-agents.sh', () => {
     expect(deletions()).toEqual([]);
   }, 30_000);
 
-  it('takes pods without a call first, as the router names them', async () => {
+  it('replaces pods without a call first, as the router names them', async () => {
     const set = await startSet('voice-agent', 5);
     // The simulator runs nothing in its pods: only `exec` is answered here, the rest is the real kubectl.
     const answer = '{ "pods": [\n{ "pod_name": "voice-agent-2",\n "state": "free" } ] }';
@@ -185,7 +190,7 @@ describeWith('kubectl', 'roll-agents.sh', () => {
     expect(deletions().sort()).toEqual(['voice-agent-0', 'voice-agent-1', 'voice-agent-2', 'voice-agent-3']);
   }, 60_000);
 
-  it('a set that is not there is told at once', async () => {
+  it('fails at once for a StatefulSet that does not exist', async () => {
     const rolling = roll('--wave', '2', 'stranger');
     expect(await rolling.ended).toBe(1);
     expect(rolling.output).toContain('stranger');

@@ -6,12 +6,12 @@ afterEach(() => {
   vi.unstubAllEnvs();
 });
 
-it('turned off, it fetches nothing and names what is missing, with the reason', async () => {
+it('downloads nothing if turned off, and names the missing programs with the reason', async () => {
   vi.stubEnv('PATH', '');
   vi.stubEnv('SMART_ROUTER_SETUP', 'off');
   const lines: string[] = [];
   const { installed, missing } = await setupHelm((line) => lines.push(line));
-  // What an earlier run has fetched is used all the same.
+  // Programs of an earlier download are still used.
   const absent = ['helm', 'kubectl'].filter((name) => findProgram(name) === undefined);
   const reason = 'not installed, and SMART_ROUTER_SETUP is off';
   expect(installed).toEqual([]);
@@ -66,12 +66,12 @@ describe('a zip file', () => {
     { name: 'helm/helm', content, method: 8 },
   ]);
 
-  it('gives its files, stored or packed', () => {
+  it('is read, stored or compressed', () => {
     expect(fileInZip(zip, 'first').toString()).toBe('as it is');
     expect(fileInZip(zip, 'helm/helm')).toEqual(content);
   });
 
-  it('that lacks the file, or is none, says so', () => {
+  it('without the file, or in another format, is an error', () => {
     expect(() => fileInZip(zip, 'helm')).toThrow('helm is not in the archive');
     expect(() => fileInZip(Buffer.from('hello'), 'helm')).toThrow('not a zip file');
   });
@@ -86,12 +86,12 @@ describe('a tar file', () => {
   };
   const tar = Buffer.concat([file('a', 'x'.repeat(512)), file('package/b', 'wanted'), Buffer.alloc(1024)]);
 
-  it('gives its files', () => {
+  it('is read', () => {
     expect(fileInTar(tar, 'package/b').toString()).toBe('wanted');
     expect(fileInTar(tar, 'a')).toHaveLength(512);
   });
 
-  it('that lacks the file says so', () => {
+  it('without the file is an error', () => {
     expect(() => fileInTar(tar, 'b')).toThrow('b is not in the tarball');
   });
 });

@@ -1,11 +1,11 @@
-/** A script as it is shipped, running: what it has said so far, and how it ended. */
+/** A running shipped script: its output so far, and its exit code. */
 import { type ChildProcess, spawn } from 'node:child_process';
 
 export interface ShippedProgram {
   readonly ended: Promise<number | null>;
   readonly running: boolean;
   readonly output: string;
-  /** Whatever it does: it is gone afterwards. */
+  /** Kills it, and waits until it has ended. */
   end(): Promise<void>;
 }
 

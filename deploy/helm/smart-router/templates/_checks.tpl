@@ -1,6 +1,6 @@
 {{/*
-What the schema cannot say: values that are fine alone and wrong together. All problems are told at once, one line each,
-in the words of the values file.
+Checks that the schema cannot express: values that are valid alone and wrong together. Helm prints all problems at once,
+one line each, with the names of the values file.
 */}}
 {{- define "smart-router.checks" -}}
 {{- $problems := list -}}
@@ -12,7 +12,7 @@ in the words of the values file.
 {{- $problems = append $problems "image.repository is empty: build the image (docker build -t REGISTRY/smart-router:TAG .), push it, and name it here" -}}
 {{- end -}}
 {{- if not (get $v.config "VOICE_AGENT_BASE_URL") -}}
-{{- $problems = append $problems "config.VOICE_AGENT_BASE_URL is empty: say where the audio of calls goes, e.g. wss://voice.example.com" -}}
+{{- $problems = append $problems "config.VOICE_AGENT_BASE_URL is empty: set it to the address for the audio of calls, e.g. wss://voice.example.com" -}}
 {{- end -}}
 
 {{- if not $v.secret.existingName -}}
@@ -46,7 +46,7 @@ in the words of the values file.
   {{- end -}}
   {{- range $key := list "ALERT_WEBHOOK_URL" "PAGERDUTY_ROUTING_KEY" "RECORDS_REPORT_WEBHOOK_URL" -}}
     {{- if and (get $data $key) $v.networkPolicy.enabled (not $v.networkPolicy.egress.web.enabled) -}}
-    {{- $problems = append $problems (printf "secret.data.%s is set, but the NetworkPolicy forbids the way there: set networkPolicy.egress.web.enabled" $key) -}}
+    {{- $problems = append $problems (printf "secret.data.%s is set, but the NetworkPolicy forbids connections to the web: set networkPolicy.egress.web.enabled" $key) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -62,7 +62,7 @@ in the words of the values file.
 {{- $problems = append $problems "leaderElection.enabled is false with more than one replica: each would take the pools from the others; set replicaCount to 1 and autoscaling.enabled to false, or turn the election on" -}}
 {{- end -}}
 
-{{- /* With the router's own defaults for what is not said. The router checks the other relations when it starts. */ -}}
+{{- /* Missing values have the router's own defaults. The router checks the other relations when it starts. */ -}}
 {{- $lease := get $v.config "LEASE_TTL" | default "15m" -}}
 {{- $sweep := get $v.config "CLEANUP_INTERVAL" | default "30s" -}}
 {{- $memory := get $v.config "CALL_INFO_TTL" | default "1h" -}}
@@ -80,7 +80,7 @@ in the words of the values file.
 {{- end -}}
 {{- if $v.ingress.enabled -}}
   {{- if not $v.ingress.host -}}
-  {{- $problems = append $problems "ingress.enabled without ingress.host: say the name the providers call" -}}
+  {{- $problems = append $problems "ingress.enabled without ingress.host: set it to the name that the providers call" -}}
   {{- end -}}
   {{- if not (or (get $v.config "PUBLIC_URL") (get $v.config "TRUST_PROXY")) -}}
   {{- $problems = append $problems "ingress.enabled without config.PUBLIC_URL (or TRUST_PROXY): behind a proxy every provider signature would be wrong" -}}
@@ -98,7 +98,7 @@ in the words of the values file.
   {{- end -}}
 {{- end -}}
 
-{{- /* Twice the same key in one map: what a cluster makes of it is nobody's promise. */ -}}
+{{- /* The result of a duplicate key in one map is undefined. */ -}}
 {{- range $key, $_ := include "smart-router.selectorLabels" . | fromYaml -}}
   {{- if hasKey $v.podLabels $key -}}
   {{- $problems = append $problems (printf "podLabels sets %s, by which Deployment and Services know their pods: leave it out (nameOverride changes the name)" $key) -}}

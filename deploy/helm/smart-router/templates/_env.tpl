@@ -24,7 +24,7 @@
 {{- if $v.leaderElection.enabled }}
 - name: LEADER_ELECTION_LOCK_NAME
   value: {{ include "smart-router.leaseName" . | quote }}
-# With the routers, wherever the agents are.
+# The namespace of the routers, not of the agents.
 - name: LEADER_ELECTION_NAMESPACE
   value: {{ .Release.Namespace | quote }}
 - name: LEADER_ELECTION_DURATION
