@@ -136,7 +136,7 @@ describe('a supervised loop', () => {
     await loop.stop();
   });
 
-  it('goes back to its interval after a crash', async () => {
+  it('runs at its interval again after a crash', async () => {
     let round = broken;
     const { loop, untilSleeping, next } = setUp((signal) => round(signal));
     loop.start();
@@ -176,7 +176,7 @@ describe('a supervised loop', () => {
     await loop.stop();
   });
 
-  it('never runs two rounds at once, however long one takes', async () => {
+  it('never runs two rounds at once, also if one takes long', async () => {
     const { round, gates } = gated();
     const { clock, loop, runOnce, untilSleeping } = setUp(round);
     loop.start();

@@ -167,7 +167,7 @@ describe('the environment of the sidecar', () => {
   });
 });
 
-it('the command loads no package but commander, and none of the other commands', () => {
+it('the command loads only commander, and no other command', () => {
   const root = fileURLToPath(new URL('../../src', import.meta.url));
   const files = new Set<string>();
   const packages = new Set<string>();

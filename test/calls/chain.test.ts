@@ -114,7 +114,7 @@ describe('resolving the chain', () => {
 });
 
 describe('a merchant configuration from the API', () => {
-  it('is taken as it is', () => {
+  it('is accepted unchanged', () => {
     const config = { tier: 'gold', pool: 'acme', fallback: ['gold', 'merchant:acme'] };
     expect(parseMerchantConfig(config)).toEqual({ config, problems: [] });
     expect(parseMerchantConfig({})).toEqual({ config: {}, problems: [] });
@@ -165,7 +165,7 @@ describe('a merchant configuration from the API', () => {
 });
 
 describe('a stored merchant configuration', () => {
-  it('is taken, unknown keys and what Go leaves empty left out', () => {
+  it('is accepted without unknown keys and the empty fields of the Go router', () => {
     expect(parseStoredMerchant('{"tier":"gold","pool":"","fallback":null,"since":2031}')).toEqual({
       config: { tier: 'gold' },
     });

@@ -86,7 +86,7 @@ describe('points of the history', () => {
     expect(found.map(({ active_calls }) => active_calls)).toEqual([1, null, null, null, null, 1, 1]);
   });
 
-  it('take the highest of gauges, and that of the next row where none fell into a step', () => {
+  it('take the highest gauge of a step, or that of the next row if the step has none', () => {
     const gauges = (active_calls: number) => ({
       active_calls,
       available: 0,

@@ -81,7 +81,7 @@ describeEngines('a return from the Go router', (engine) => {
     expect(await store.calls.report(pod, ['old'])).toMatchObject({ adopted: [], conflicts: ['old'] });
   });
 
-  it('calls that live on keep their pods, fences and leases', async () => {
+  it('live calls keep their pods, fences and leases', async () => {
     const pods = [await given('a', 'pool:gold'), await given('b', 'pool:basic')];
     const before = [await store.calls.call('a'), await store.calls.call('b')];
     expect(await comeBack()).toBe(0);
@@ -212,7 +212,7 @@ describeEngines('a return from the Go router', (engine) => {
     await expectClean();
   });
 
-  it('two routers that start at once harm nothing, nor does one that is slower than the first calls', async () => {
+  it('two routers may start at once, and one may start after the first calls', async () => {
     const pod = await given('old', 'pool:gold');
     await go.release('old');
     await go.allocate('new', pod);

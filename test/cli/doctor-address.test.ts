@@ -11,14 +11,14 @@ const run = runner(() => '');
 const address = (env: NodeJS.ProcessEnv) => ownAddress(env, systemClock);
 
 describe('the address of the router', () => {
-  it('is where this environment lets it listen', () => {
+  it('is the address that the environment configures', () => {
     expect(address({})).toBe('http://127.0.0.1:8080');
     expect(address({ HTTP_PORT: '8090' })).toBe('http://127.0.0.1:8090');
     expect(address({ HTTP_HOST: '10.1.2.3', HTTP_PORT: '80' })).toBe('http://10.1.2.3:80');
     expect(address({ HTTP_HOST: '::1', HTTP_PORT: '8090' })).toBe('http://[::1]:8090');
   });
 
-  it('is this machine when it listens everywhere, and the default when it cannot be known', () => {
+  it('is loopback if the router listens everywhere, and the default for an invalid configuration', () => {
     expect(address({ HTTP_HOST: '0.0.0.0', HTTP_PORT: '8090' })).toBe('http://127.0.0.1:8090');
     expect(address({ HTTP_HOST: '::' })).toBe('http://127.0.0.1:8080');
     expect(address({ HTTP_PORT: '0' })).toBe('http://127.0.0.1:8080');

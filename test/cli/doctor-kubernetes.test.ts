@@ -83,7 +83,7 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
     expect(reports).toMatchObject({ status: 'ok', message: expect.stringContaining('no pod has') });
   });
 
-  it('says who holds the Lease, and asks for none when the election is off', async () => {
+  it('names the holder of the Lease, and skips the Lease if the election is off', async () => {
     const { kubeconfig } = await start();
     const file = join(folder, 'leader');
     writeFileSync(file, kubeconfig);
@@ -134,7 +134,7 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
     expect(requests.used()).toEqual(['get leases', 'list pods', 'watch pods']);
   });
 
-  it('is content with a Role that names the one Lease, and asks for no Lease when the election is off', async () => {
+  it('accepts a Role for the one Lease, and skips the Lease if the election is off', async () => {
     const create = { ...everything[1], verbs: ['create'] };
     const rules = [everything[0], create, named('smart-router-leader', ['get', 'update'])];
     const { kubeconfig } = await start({ rules: rules as ClusterOptions['rules'] & object });

@@ -91,7 +91,7 @@ describe('something else where the router should be', () => {
     expect(await list('tiers get')).toMatchObject({ code: 6, stdout: '' });
   });
 
-  it('may speak something else than HTTP', async () => {
+  it('may use another protocol than HTTP', async () => {
     const server = createServer((socket) => {
       socket.on('error', () => undefined);
       socket.end('+PONG\r\n', () => socket.destroy());
@@ -355,7 +355,7 @@ describe('wrong usage', () => {
   });
 });
 
-describe('a reader that goes away', () => {
+describe('a closed output pipe', () => {
   it('ends the command quietly', async () => {
     const calls = Array.from({ length: 20_000 }, (_, n) => ({
       call_sid: `CA${n}`,

@@ -228,7 +228,7 @@ describe('doctor', () => {
     expect(of('store persistence')).toMatchObject({ status: 'warn' });
   });
 
-  it('fails for an eviction policy that forgets calls, and for data of another version', async () => {
+  it('fails for an eviction policy that deletes calls, and for data of another version', async () => {
     const other = await startEmbeddedValkey();
     try {
       await redisAt(other.url, async (redis) => {

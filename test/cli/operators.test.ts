@@ -289,7 +289,7 @@ describe('drain and undrain', () => {
     expect(await run('undrain nosuch')).toMatchObject({ code: 4 });
   });
 
-  it('in a pod that has been replaced, changes nothing of its successor and exits 5', async () => {
+  it('in a replaced pod, changes nothing of the new pod and exits 5', async () => {
     const { connection } = router.context.store;
     await connection.command('test', (client) => client.hset('voice:pod:pod-c', 'uid', 'new'));
     const env = { SMART_ROUTER_URL: router.url, POD_NAME: 'pod-c', POD_UID: 'old' };

@@ -44,7 +44,7 @@ describeOnePostgres('records advise', (postgres) => {
     });
   });
 
-  it('without a router says so, and what the database knows', async () => {
+  it('without a router prints that, and the figures of the database', async () => {
     const first = await advise();
     expect(first.code).toBe(0);
     expect(first.stdout).toMatch(

@@ -71,7 +71,7 @@ describeOnePostgres('the audit line of records', (postgres) => {
     expect(linesOf(refused.stderr)).toMatchObject([{ outcome: 'refused', code: 'invalid_request', actor }]);
   });
 
-  it('is not in what a person reads', async () => {
+  it('is not in the output for people', async () => {
     await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
     expect(await run('records reset jobs --apply')).toMatchObject({ code: 0, stderr: '' });
     const refused = await run('records retry jobs --ids x --apply');

@@ -84,7 +84,7 @@ describePostgres('records sql, run as it is printed', (postgres) => {
 });
 
 describe('records sql', () => {
-  it('has a help of its own', async () => {
+  it('has its own help', async () => {
     const { code, stdout } = await run('records sql --help');
     expect(code).toBe(0);
     expect(stdout).toContain('Usage: smart-router records sql [options]');

@@ -28,7 +28,7 @@ it('says in one line that it is not built, and exits 1', async () => {
   });
 });
 
-it('shows every other missing module as it is', async () => {
+it('shows every other missing module unchanged', async () => {
   const binary = copyBin({ 'dist/cli/index.js': "import './gone.js';" });
   const { code, stderr } = await start(binary, []).ended;
   expect(code).toBe(1);

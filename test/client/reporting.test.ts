@@ -48,7 +48,7 @@ describe('attach', () => {
     expect(router.bodies('/api/v1/renew')).toEqual([{ call_sid: 'CA1' }, { call_sid: 'CA1', fence: 12 }]);
   });
 
-  it('takes the null fence of a fallback call for none', async () => {
+  it('accepts the null fence of a fallback call as no fence', async () => {
     const { router, clock, client, another } = await fixture();
     const fallbackUrl = 'wss://fallback.example.com/ws';
     router.queue.push('reset', renewed(clock), released);
@@ -61,13 +61,13 @@ describe('attach', () => {
     expect(router.bodies('/api/v1/release')).toEqual([{ call_sid: 'CA1' }]);
   });
 
-  it('refuses a fence that is none', async () => {
+  it('refuses an invalid fence', async () => {
     const { client } = await fixture();
     expect(() => client.attach({ callSid: 'CA1', fence: '9' as never })).toThrow(InvalidArgumentError);
   });
 });
 
-describe('what a report tells the handles', () => {
+describe('the answer of a report', () => {
   it('raises the fence of an adopted call, and never lowers it', async () => {
     const { router, client } = await fixture();
     const call = client.attach({ callSid: 'CA1', fence: 9 });

@@ -45,7 +45,7 @@ describe('what the client sends', () => {
     });
   });
 
-  it('sends no fence for a call that has none', async () => {
+  it('sends no fence for a call without one', async () => {
     const { router, clock, client } = await fixture();
     router.queue.push(renewed(clock), released);
     await client.renew('CA1', { fence: null });

@@ -55,7 +55,7 @@ describe('retries', () => {
     expect(events).toEqual([]);
   });
 
-  it('gives up after retries + 1 requests and says what the last one met', async () => {
+  it('gives up after retries + 1 requests, with the last failure in the error', async () => {
     const { router, client } = await fixture({ breaker, retries: 2 });
     router.otherwise = () => failure(503, 'store_unavailable');
     const error = await client.release('CA1', { fence: 3 }).catch((thrown: unknown) => thrown);

@@ -212,7 +212,7 @@ describe('allocate with wait', () => {
     expect(router.received).toHaveLength(0);
   });
 
-  it('goes on if onWaiting throws, and reports it', async () => {
+  it('continues if onWaiting throws, and reports it', async () => {
     const { router, clock, client, events } = await fixture();
     router.queue.push(waiting(1), allocated(clock));
     const onWaiting = () => {

@@ -508,7 +508,7 @@ describe('where the server is, and who we are', () => {
     const without = (config: Record<string, unknown>, ...fields: string[]) =>
       JSON.stringify(Object.fromEntries(Object.entries(config).filter(([field]) => !fields.includes(field))));
 
-    it('the context of one file may name what stands in another', async () => {
+    it('the context of one file may name a cluster and user of another', async () => {
       const { seen, url } = whoAsks();
       const whole = of(await url, 'main', 'right');
       const api = await k8s.connect([

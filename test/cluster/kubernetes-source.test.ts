@@ -104,7 +104,7 @@ describe('a list', () => {
     );
   });
 
-  it('of nothing is empty, and has a version', async () => {
+  it('without pods is empty, and has a version', async () => {
     const { cluster, list } = await start();
     expect(await list(stop.signal)).toEqual({ pods: [], version: String(cluster.resourceVersion) });
   });
@@ -149,7 +149,7 @@ describe('a list', () => {
     expect(version).toBe(before);
   });
 
-  it('whose moment is too old by now starts over', async () => {
+  it('whose version has expired starts over', async () => {
     const { cluster, list } = await start({ maxPage: 3 });
     many(cluster, 5);
     let pages = 0;
@@ -217,7 +217,7 @@ describe('a list', () => {
     expect(warnings).toEqual(['ignoring pods with invalid names']);
   });
 
-  it('asks for the selector as it is written', async () => {
+  it('sends the selector unchanged', async () => {
     const cluster = await k8s.cluster();
     cluster.pods.create({ name: 'a', labels: { app: 'voice-agent', env: 'prod' } });
     cluster.pods.create({ name: 'b', labels: { app: 'voice-agent', env: 'test' } });
@@ -228,7 +228,7 @@ describe('a list', () => {
 });
 
 describe('a watch', () => {
-  it('tells every change after its version, in order, and what left the selector as gone', async () => {
+  it('sends every change after its version in order, and pods that left the selector as deleted', async () => {
     const { cluster, list, watch } = await start();
     cluster.pods.create({ name: 'a' });
     const { version } = await list(stop.signal);

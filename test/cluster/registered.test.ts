@@ -65,13 +65,13 @@ describeEngines('registered pods', (engine) => {
     expect(await allocate('1')).toMatchObject({ podName: 'a' });
   });
 
-  it('what it serves is adopted with the first report, before it can be given another call', async () => {
+  it('its calls are adopted with the first report, before it can get another call', async () => {
     expect(await report('a', ['1'], { tier: 'gold' })).toMatchObject({ adopted: ['1'] });
     expect(await allocate('2')).toBeUndefined();
     expect(await allocate('1')).toMatchObject({ podName: 'a', wasExisting: true });
   });
 
-  it('it goes where it asks to, and the leader leaves it there', async () => {
+  it('it joins the pool that it names, and the leader keeps it there', async () => {
     await report('a', [], { tier: 'basic', uid: 'u1' });
     expect(await reconcile()).toMatchObject({ pods: 1, moved: 0, removed: 0 });
     expect(await engine.redis.get('voice:pod:tier:a')).toBe('basic');
@@ -102,7 +102,7 @@ describeEngines('registered pods', (engine) => {
     expect(await known()).toEqual(['a', 'b']);
   });
 
-  it('a silent pod with a call keeps it, takes no other, and goes when it has ended', async () => {
+  it('a silent pod keeps its call, gets no other, and is removed after the call', async () => {
     await report('a', [], { tier: 'basic' });
     const call = await allocate('1');
     await reconcile();

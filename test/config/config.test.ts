@@ -355,14 +355,14 @@ describe('relations', () => {
     expect(problemOf(env)).toContain(message);
   });
 
-  it('ask for pods when the source is static', () => {
+  it('require pods for a static source', () => {
     expect(problemOf({ POD_SOURCE: 'static' }, 'STATIC_PODS')).toContain('at least one pod');
     expect(problemOf({ POD_SOURCE: 'static', STATIC_PODS: ',' }, 'STATIC_PODS')).toContain(
       'at least one pod',
     );
   });
 
-  it('ask for a hash tag on a cluster', () => {
+  it('require a hash tag on a cluster', () => {
     const REDIS_URL = 'redis+cluster://a:6379,b:6379';
     for (const prefix of ['voice:', '{}:', '}x{:', '{voice']) {
       const problem = problemOf({ REDIS_URL, REDIS_KEY_PREFIX: prefix }, 'REDIS_KEY_PREFIX');
@@ -400,7 +400,7 @@ describe('secrets', () => {
     },
   );
 
-  it('hides passwords of URLs in problems, however broken the URL', () => {
+  it('hides passwords of URLs in problems, also of invalid URLs', () => {
     for (const REDIS_URL of [
       'redis://u:hunter2@host:port',
       'redis://:hunter2@/',

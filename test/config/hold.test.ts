@@ -8,7 +8,7 @@ const tiers = { gold: { target: 1 } };
 const hold = { max_wait: '1m', max_waiting: 500 };
 
 describe('hold of the tier configuration', () => {
-  it('stands beside tiers, with a default for max_waiting and one spelling for a duration', () => {
+  it('is accepted beside tiers, with a default for max_waiting and a normalised duration', () => {
     expect(parseTierConfig({ tiers }).config).not.toHaveProperty('hold');
     expect(parseTierConfig({ tiers, hold: { max_wait: '60s' } }).config?.hold).toEqual({
       max_wait: '1m',

@@ -39,7 +39,7 @@ describe('routers', () => {
     expect(judged(13_000, [router('a', -41_000)])).toEqual(['a here', 'b gone']);
   });
 
-  it('are gone for ten minutes after they left the list, unless they return', () => {
+  it('are shown as gone for ten minutes after they left the list, unless they return', () => {
     const both = rememberRouters([], [router('a', 0), router('b', 0)], nowMs);
     const alone = (ms: number) => rememberRouters(both, [router('a', -ms)], nowMs + ms);
     expect(isOf(alone(31_000))).toEqual(['a here', 'b gone']);

@@ -92,7 +92,7 @@ describeBrowser('the console and its router', (browser) => {
     });
   });
 
-  describeOneEngine('that goes away', (engine) => {
+  describeOneEngine('that stops', (engine) => {
     it('shows since when it is stale, and recovers after a restart', async () => {
       const first = await startTestRouter(engine.url);
       const page = await browser.open(`${first.url}/#/overview`, { expectNetworkErrors: true });

@@ -159,7 +159,7 @@ describe('the command line', () => {
     return { code, shown: out() + err() };
   };
 
-  it('does to a terminal nothing that stands in an argument', async () => {
+  it('writes no control sequence of an argument to a terminal', async () => {
     const { code, shown } = await shownBy(['\u001b[2Jx']);
     expect(code).toBe(2);
     expect(shown).toContain('\\u001b[2Jx');

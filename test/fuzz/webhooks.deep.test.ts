@@ -141,7 +141,7 @@ describeOneEngine('a webhook with any body', (engine) => {
     };
   };
 
-  it('gets an answer of its kind, and without a signature none', async () => {
+  it('gets an answer of its provider, and without a signature a refusal', async () => {
     const kinds = fc.oneof(
       { weight: 6, arbitrary: form.map((body) => ({ type: 'application/x-www-form-urlencoded', body })) },
       {

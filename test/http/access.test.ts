@@ -65,7 +65,7 @@ describeOneEngine('access', (engine) => {
     { api: true, admin: false },
     { api: false, admin: true },
     { api: true, admin: true },
-  ])('with keys %o set, every endpoint lets in whom it should', async (keys) => {
+  ])('with keys %o set, every endpoint accepts exactly the allowed callers', async (keys) => {
     router = await startTestRouter(engine.url, {
       ...(keys.api ? { SMART_ROUTER_API_KEY: apiKey } : {}),
       ...(keys.admin ? { SMART_ROUTER_ADMIN_KEY: adminKey } : {}),
@@ -86,7 +86,7 @@ describeOneEngine('access', (engine) => {
     expect(router.logText()).not.toMatch(/api-key-0|admin-key-0|wrong-key-0/);
   });
 
-  it('a key counts only whole, as one bearer header, in any case of the word', async () => {
+  it('a key counts only as a whole, in one bearer header, with Bearer in any case', async () => {
     router = await startTestRouter(engine.url, { SMART_ROUTER_API_KEY: apiKey });
     const status = async (authorization: string) =>
       (await router.get('/pod/gold-1', { authorization })).status;
@@ -106,7 +106,7 @@ describeOneEngine('access', (engine) => {
     }
   });
 
-  it('what a page of another site sends changes nothing without a key, also on an open router', async () => {
+  it('a page of another site changes nothing without a key, also on an open router', async () => {
     const body = JSON.stringify({ pod_name: 'gold-1' });
     const from = async (site: string | undefined, method = 'POST', path = '/drain', more = {}) => {
       const headers = {
@@ -191,7 +191,7 @@ describeOneEngine('access', (engine) => {
     expect((await router.post('/allocate', { call_sid: 'CA1' }, asAgent)).body.was_existing).toBe(false);
   });
 
-  it('keys, tokens and phone numbers are in no log line, at any level, however requests fail', async () => {
+  it('keys, tokens and phone numbers are in no log line, at any level, for any failure', async () => {
     router = await startTestRouter(engine.url, {
       SMART_ROUTER_API_KEY: apiKey,
       SMART_ROUTER_ADMIN_KEY: adminKey,
@@ -223,7 +223,7 @@ describeOneEngine('access', (engine) => {
 });
 
 describe('keys are compared', () => {
-  it('by the constant-time helper and by nothing else', () => {
+  it('only by the constant-time helper', () => {
     const source = (file: string) => readFileSync(new URL(`../../src/http/${file}`, import.meta.url), 'utf8');
     expect(source('auth.ts')).toContain("import { bearerMatches } from './providers/signatures.js'");
     const others = (text: string, names: string) =>

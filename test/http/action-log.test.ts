@@ -165,7 +165,7 @@ describeOneEngine('the audit log', (engine) => {
     ]);
   });
 
-  it('has what a caller asked for who did not wait for the answer, once, as its log line and the metrics do', async () => {
+  it('has the action of a caller that disconnected, once, like the log line and the metrics', async () => {
     // The drain is sent once: a busy machine must not make it fail.
     const patient = { REQUEST_TIMEOUT: '10s', REDIS_COMMAND_TIMEOUT: '5s' };
     router = await startTestRouter(engine.url, { ...quiet, ...keys, ...patient });
@@ -205,7 +205,7 @@ describeOneEngine('the audit log', (engine) => {
     expect(metrics).toMatch(/http_requests_total\{[^}]*endpoint="\/api\/v1\/drain",status="499"[^}]*\} 1/);
   });
 
-  it('has nothing of those who only look, nor of calls', async () => {
+  it('has no reads and no calls', async () => {
     router = await startTestRouter(engine.url, quiet);
     await router.post('/allocate', { call_sid: 'CA1' });
     await router.post('/release', { call_sid: 'CA1' });

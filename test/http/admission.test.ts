@@ -60,7 +60,7 @@ it('new calls get in up to the limit, all others up to twice as many; probes hav
   expect([admission.enter('call'), admission.enter('other')]).toEqual([false, true]);
 });
 
-it('strangers have a few places of their own, and never take one of a known caller', () => {
+it('strangers have their own places, and never take one of a known caller', () => {
   const { admission, enter } = setUp({ maxInFlight: 2 });
   const inside = Array.from({ length: 1000 }, () => admission.enter('stranger')).filter(Boolean);
   expect(inside).toHaveLength(64);
@@ -69,7 +69,7 @@ it('strangers have a few places of their own, and never take one of a known call
   expect([admission.enter('stranger'), admission.enter('stranger')]).toEqual([true, false]);
 });
 
-it('what lasts takes no place of a call, and has an end too', () => {
+it('long requests take no place of a call, and have a limit too', () => {
   const { admission } = setUp({ maxInFlight: 1 });
   const inside = Array.from({ length: 3000 }, () => admission.enter('lasting')).filter(Boolean);
   expect(inside).toHaveLength(2000);
@@ -78,7 +78,7 @@ it('what lasts takes no place of a call, and has an end too', () => {
   expect(admission.enter('lasting')).toBe(true);
 });
 
-it('a loop that is late all the time lets fewer new calls in than are in flight, and never fewer than the least', () => {
+it('a loop that is always late accepts fewer new calls than are in flight, never fewer than the minimum', () => {
   const { admission, enter, look } = setUp({ lateMs: 40 });
   enter(500);
   look(2);
@@ -90,7 +90,7 @@ it('a loop that is late all the time lets fewer new calls in than are in flight,
   expect(admission.callLimit).toBe(minLimit);
 });
 
-it('with fewer in flight than the minimum limit no request is rejected, however late the loop is', () => {
+it('with fewer in flight than the minimum limit no request is rejected, for any delay of the loop', () => {
   const { admission, enter, look } = setUp({ lateMs: 5000 });
   enter(minLimit - 1);
   look(100);

@@ -85,7 +85,7 @@ describeOneEngine('drain with wait', (engine) => {
     await waiting(0);
   });
 
-  it('forgets a waiter that hangs up', async () => {
+  it('removes a waiting request whose caller disconnects', async () => {
     await router.post('/allocate', { call_sid: 'CA1' });
     const { socket } = await rawConnection(router.port);
     socket.write(postBytes('/drain', { pod_name: 'gold-1', wait: '1h' }));

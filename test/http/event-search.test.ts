@@ -46,7 +46,7 @@ describeEngines('events', (engine) => {
     expect(kept_since).toBe(events.at(-1)?.at);
   });
 
-  it('from before the first id there can be are none', async () => {
+  it('before the lowest possible id are empty', async () => {
     for (const before of ['0-0', '000-00', '0-1', '1-0'])
       expect(await find(`?before=${before}`)).toMatchObject({ events: [], before: null });
   });
@@ -120,7 +120,7 @@ describeEngines('events', (engine) => {
     expect(second.before).toBeNull();
   });
 
-  it('of one call are looked for in as many as are kept, and not beyond', async () => {
+  it('of one call are searched up to a limit', async () => {
     await engine.redis.eval(
       `redis.call('XADD', KEYS[1], '*', 'type', 'note', 'call', 'CA9')
       for i = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], '*', 'type', 'note', 'n', i) end
@@ -196,7 +196,7 @@ describeEngines('the timeline of a call', (engine) => {
     });
   });
 
-  it('tells the whole story of an id that was used again after its call was recovered', async () => {
+  it('has all events of an id that was used again after its call was recovered', async () => {
     await start({ LEASE_TTL: '500ms', CALL_INFO_TTL: '1h', CLEANUP_INTERVAL: '100ms' });
     await router.post('/allocate', { call_sid: 'CA1' });
     await router.post('/renew', { call_sid: 'CA1' });
@@ -249,7 +249,7 @@ describeEngines('the timeline of a call', (engine) => {
     expect(await end('CA2')).not.toHaveProperty('by');
   });
 
-  it('says so when its beginning is no longer kept', async () => {
+  it('is marked as incomplete when its first events are no longer stored', async () => {
     await start();
     await router.post('/allocate', { call_sid: 'CA1' });
     await engine.redis.del('voice:events');

@@ -31,7 +31,7 @@ describeEngines('events', (engine) => {
   const heard = (listener: Listener, id: string | undefined) =>
     until(() => listener.events.at(-1)?.id === id, `event ${id} arrives`);
 
-  it('come live, as soon as the answer has begun, with what happened to which call', async () => {
+  it('arrive live, from the start of the answer, with type and call', async () => {
     router = await startTestRouter(engine.url);
     const listener = await hear();
     expect([listener.status, listener.headers['content-type']]).toEqual([200, 'text/event-stream']);
@@ -178,7 +178,7 @@ describeEngines('events', (engine) => {
     expect(listener.events.map(({ id }) => id)).toEqual(ids);
   });
 
-  it('forget a listener that leaves, also before its answer has begun', async () => {
+  it('remove a listener that disconnects, also before its answer has begun', async () => {
     router = await startTestRouter(engine.url, { REQUEST_TIMEOUT: '10s', REDIS_COMMAND_TIMEOUT: '10s' });
     const listener = await hear();
     listener.close();
@@ -193,7 +193,7 @@ describeEngines('events', (engine) => {
     await until(() => router.context.feed.listeners === 0, 'it is forgotten too');
   });
 
-  it('are nothing for HEAD', async () => {
+  it('have no body for HEAD', async () => {
     router = await startTestRouter(engine.url);
     expect((await router.ask('/events', { method: 'HEAD' })).status).toBe(405);
   });

@@ -96,7 +96,7 @@ describeOneEngine('explain over HTTP', (engine) => {
     expect(full.body).toMatchObject({ would: 'refuse', code: 'queue_full', queue: { position: null } });
   });
 
-  it('names steps of a merchant that are no pools', async () => {
+  it('names steps of a merchant that are not pools', async () => {
     await router.put('/merchants/acme', { fallback: ['merchant:own', 'nowhere', 'gold'] });
     const { body } = await router.post('/explain', { merchant_id: 'acme' });
     expect(body.skipped).toEqual([{ step: 'nowhere', reason: 'no such tier' }]);

@@ -95,7 +95,7 @@ describeEngines('the history', (engine) => {
     }
   });
 
-  it('is read once for all who ask for the same, and for no more than four others at a time', async () => {
+  it('is read once for equal requests, and for at most four different ones at a time', async () => {
     const router = await start('router-a');
     await looked(router);
     await engine.pause();

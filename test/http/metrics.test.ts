@@ -216,7 +216,7 @@ describeOneEngine('metrics', (engine) => {
     expect((await fetch(metrics, { method: 'POST' })).status).toBe(404);
   });
 
-  it('is rendered at most once a second for all who ask, on both ports, and never older than the question', async () => {
+  it('is rendered at most once a second for all scrapes of both ports, and never older than the request', async () => {
     router = await startTestRouter(engine.url, { METRICS_PORT: '0' });
     const { metrics: url } = router.logs().find(({ msg }) => msg === 'smart-router is listening') as {
       metrics: string;

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 
-describeEngines('odd but possible', (engine) => {
+describeEngines('rare requests', (engine) => {
   let router: TestRouter;
   let redis: Redis;
   let prefix: string;

@@ -80,7 +80,7 @@ describeOneEngine('too many requests at once', (engine) => {
     await until(async () => (await router.post('/allocate', { call_sid: 'CA5' })).status === 200, 'a pod');
   });
 
-  it('a connection that asks for too much at once is cut, and its places are free', async () => {
+  it('a connection with too many requests at once is closed, and its places are free', async () => {
     const proxy = await stuck(40);
     const { socket, closed } = await rawConnection(router.port);
     socket.write(postBytes('/release', { call_sid: 'known' }).repeat(17));

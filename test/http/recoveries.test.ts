@@ -31,7 +31,7 @@ describeEngines('recoveries', (engine) => {
     });
   });
 
-  it('are calls past their lease, calls of pods that went, and pods that were put back; the newest first', async () => {
+  it('are calls past their lease, calls of removed pods, and pods made available again; the newest first', async () => {
     router = await startTestRouter(engine.url, {
       LEASE_TTL: '1s',
       CALL_INFO_TTL: '1h',
@@ -187,7 +187,7 @@ describeOnePostgres('recoveries of records', (postgres) => {
     await jobsTable(pool);
   });
 
-  it('say which workflow, why and what became of it, and are null when the database goes', async () => {
+  it('have workflow, reason and outcome, and are null when the database is unreachable', async () => {
     const id = await addJob(pool, 'ok', { status: 'Processing', ago: '3 h' });
     const router = await startTestRouter(engine.url, {
       DATABASE_URL: postgres.url,

@@ -27,7 +27,7 @@ describeEngines('pods that announce themselves', (engine) => {
     });
   });
 
-  it('go after REGISTERED_POD_TTL of silence, but keep their calls; a report brings them back', async () => {
+  it('are removed after REGISTERED_POD_TTL without a report, but keep their calls; a report registers them again', async () => {
     router = await startTestRouter(engine.url, { ...env, REGISTERED_POD_TTL: '300ms' });
     await report('idle', { tier: 'gold' });
     await report('busy', { tier: 'basic', calls: ['running'] });

@@ -132,7 +132,7 @@ describeOneEngine('a session of the console', (engine) => {
     expect((await router.get('/tiers', { cookie })).body.version).toBe(1);
   });
 
-  it('is nothing without its seal: a cookie that was touched, doubled or put elsewhere', async () => {
+  it('is refused without a valid seal: a cookie that was changed, repeated or moved to another header', async () => {
     await start();
     const cookie = await signIn();
     const value = cookie.split('=')[1] ?? '';
@@ -188,7 +188,7 @@ describeOneEngine('a session of the console', (engine) => {
     expect((await ask(`Bearer ${adminKey}`)).status).toBe(200);
   });
 
-  it('is not begun by a wrong key, and after ten of them in a minute by no key at all', async () => {
+  it('does not start with a wrong key, and after ten wrong keys in a minute with no key', async () => {
     const clock = await start();
     for (let i = 0; i < 10; i += 1) {
       const answer = await router.post('/session', { key: i === 3 ? apiKey : `wrong-key-${i}` });
@@ -281,7 +281,7 @@ describeOneEngine('a session of the console', (engine) => {
       { host: 'calls.example.com' },
       false,
     ],
-  ])('is for https alone when it came so: %s', async (_, env, headers, isSecure) => {
+  ])('is limited to https if it was created by https: %s', async (_, env, headers, isSecure) => {
     await start({ ...keys, ...env } as Record<string, string>);
     const answer = await router.post('/session', { key: adminKey }, headers as Record<string, string>);
     const set = answer.headers['set-cookie']?.[0] ?? '';

@@ -67,7 +67,7 @@ describeEngines('settings over HTTP', (engine) => {
     expect(warned.body.warnings).toEqual([expect.stringContaining('"nowhere" is dropped')]);
   });
 
-  it('If-Match lets one of two writers through', async () => {
+  it('If-Match accepts one of two writers', async () => {
     const { etag } = (await router.get('/tiers')).headers as { etag: string };
     const write = (gold: number) => router.put('/tiers', { gold }, { 'if-match': etag });
     const answers = await Promise.all([write(1), write(2), write(3)]);
@@ -301,7 +301,7 @@ describeEngines('settings over HTTP', (engine) => {
     );
   });
 
-  it('a store that this version must not use is left as it is, although it answers later', async () => {
+  it('does not change a store of another data version, although it answers later', async () => {
     const way = await tcpProxy(Number(new URL(engine.url).port));
     await way.down();
     const other = await startTestRouter(`redis://127.0.0.1:${way.port}`, {}, { ready: false });

@@ -95,7 +95,7 @@ describeOneEngine('a clean stop', (engine) => {
   }
 
   it.each(['before the stop', 'in the stop'] as const)(
-    'lets a caller read on who reads an answer that was begun %s',
+    'finishes an answer that was begun %s',
     async (begin) => {
       const { socket, text, closed } = await answering(begin);
       const stopped = router.stop();
@@ -129,7 +129,7 @@ describeOneEngine('a clean stop', (engine) => {
     expect(router.logText()).toContain('shutdown timeout: closing connections of unfinished requests');
   });
 
-  it('may be asked for twice', async () => {
+  it('may be requested twice', async () => {
     router = await startTestRouter(engine.url, env);
     await Promise.all([router.stop(), router.stop()]);
   });

@@ -19,14 +19,14 @@ describe('the limit of wrong keys', () => {
     expect(limit.waitSeconds('a')).toBe(1);
   });
 
-  it('forgets an address that signed in', () => {
+  it('resets the count of an address that signed in', () => {
     const limit = new SignInLimit(new ManualClock());
     for (let i = 0; i < 10; i += 1) limit.failed('a');
     limit.succeeded('a');
     expect(limit.waitSeconds('a')).toBe(0);
   });
 
-  it('remembers no more than ten thousand addresses, the latest', () => {
+  it('keeps the latest ten thousand addresses', () => {
     const limit = new SignInLimit(new ManualClock());
     for (let i = 0; i < 10; i += 1) limit.failed('first');
     for (let i = 0; i < 10; i += 1) limit.failed('192.0.2.1');

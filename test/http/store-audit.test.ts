@@ -65,13 +65,13 @@ describeEngines('the audit', (engine) => {
     expect([body.violation_count, body.violations.length]).toEqual([140, 100]);
   });
 
-  it('is one at a time, however many ask for it', async () => {
+  it('runs once for several requests', async () => {
     router = await startTestRouter(engine.url, quiet);
     const answers = await Promise.all([1, 2, 3, 4, 5].map(() => router.get('/audit')));
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
   });
 
-  it('without the store is 503, not a clean bill', async () => {
+  it('without the store is 503, not a result without violations', async () => {
     router = await startTestRouter(engine.url, quiet);
     await engine.pause();
     const { status, body } = await router.get('/audit');

@@ -74,7 +74,7 @@ describeOneEngine('a preview of tiers', (engine) => {
     });
   });
 
-  it('lists every problem that PUT would refuse it for, and says nothing of chains', async () => {
+  it('lists every problem for which PUT would refuse it, without chains', async () => {
     const config = { tiers: { 'a b': {}, gold: { target: -1 } }, default_chain: 'gold' };
     const preview = await router.post('/tiers/preview', config);
     const put = await router.put('/tiers', config);

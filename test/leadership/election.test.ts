@@ -34,7 +34,7 @@ async function leading(...[options]: [Parameters<typeof replica>[1]?]) {
 }
 
 describe('an election', () => {
-  it('is won at once when there is no record, and says so', async () => {
+  it('is won at once without a record, and logged', async () => {
     const one = await leading();
     expect(one.election.leader).toBe('one');
     expect(one.changes).toEqual([{ isLeader: true, leader: 'one' }]);
@@ -204,7 +204,7 @@ describe('a follower', () => {
     await one.election.stop();
   });
 
-  it('that wins without hearing of it finds its own record and leads', async () => {
+  it('that wins by a write without an answer finds its own record and leads', async () => {
     const one = replica('one');
     one.lock.next('write', 'done, but lost');
     one.election.start();
@@ -214,7 +214,7 @@ describe('a follower', () => {
     await one.election.stop();
   });
 
-  it('that is stopped while its winning write is under way gives the lock back', async () => {
+  it('that is stopped while its winning write is under way releases the lock', async () => {
     const one = replica('one');
     one.lock.next('write', 'done, but lost');
     one.election.start();
@@ -340,7 +340,7 @@ describe('a leader', () => {
   });
 
   it.each([true, false])(
-    'takes a lock at once that lost its record, if locks forget: %s',
+    'takes a lock without a record at once, if locks can lose records: %s',
     async (forgets) => {
       const one = await leading({ forgets });
       one.lock.always = 'fails';
@@ -354,7 +354,7 @@ describe('a leader', () => {
     },
   );
 
-  it('that was stopped by the system past its deadline knows before any timer has told it', async () => {
+  it('that was paused past its deadline stops before any timer runs', async () => {
     const clock = new ManualClock();
     let isFrozen = false;
     // The clock advances, the timers do not fire: as right after a pause of the process.
@@ -521,8 +521,8 @@ describe('the end of a term', () => {
   });
 });
 
-describe('a refused leader that asks whether it still holds the lock', () => {
-  it('hears yes while it does', async () => {
+describe('stillHeld of a refused leader', () => {
+  it('is true while it leads', async () => {
     const one = await leading();
     expect(await one.election.stillHeld()).toBe(true);
     await one.election.stop();

@@ -103,7 +103,7 @@ describe('the lock as a Lease', () => {
     expect(after?.writer).toBe(example.writer);
   });
 
-  it('what client-go writes under our name and beside our annotation is not ours', async () => {
+  it('a write of client-go under our name, which keeps our annotation, does not count as ours', async () => {
     const lock = open();
     await lock.write(example, undefined, timeoutMs);
     const lease = await get();

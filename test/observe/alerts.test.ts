@@ -218,7 +218,7 @@ describe('doubled within an hour', () => {
     expect(sent()).toEqual([]);
   });
 
-  it('does not page from none to eleven: that is a warning', async () => {
+  it('does not page for a change from 0 to 11: that is a warning', async () => {
     stuck(0);
     await pass(1, 11);
     expect(sent()).toEqual(['trigger records.stuck_warning pages']);
@@ -339,7 +339,7 @@ describe('sessions, zombies, breaker, mass stall, removals', () => {
 });
 
 describe('a condition that must last', () => {
-  it('needs two failed checks of the store, however often it is evaluated between them', async () => {
+  it('needs two failed checks of the store, for any number of evaluations between them', async () => {
     const check = (isStoreUp: boolean) =>
       alerts.calls.update(
         { isStoreUp, noPods: 0, shed: 0, full: 0, leader: 'a', loops: [] },

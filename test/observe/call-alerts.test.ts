@@ -113,7 +113,7 @@ it('fires for the refused calls of this replica, with the number of all replicas
   expect([alerts.hasRefused(minute), alerts.hasRefused(7 * minute)]).toEqual([true, false]);
 });
 
-it('fires for violations of the last audit until an audit finds none, and only where an audit runs', () => {
+it('fires for violations of the last audit until an audit is clean, and only where audits run', () => {
   const alerts = new CallAlerts(new Map());
   const audit = (violations: number) => ({ ...loop(0, 'one'), name: 'audit', counts: { violations } });
   alerts.update(check({ loops: [{ ...audit(0), counts: {} }] }), 0);

@@ -29,7 +29,7 @@ describeOneEngine('the audit of a leader', (engine) => {
       onAudited: (violations) => counted.push(violations),
     });
 
-  it('is silent about a healthy store, and counts what it has looked at', async () => {
+  it('logs nothing for a healthy store, and counts pods and calls', async () => {
     expect(await auditing().runOnce(never)).toEqual({ pods: 2, calls: 1, violations: 0, pending: 0 });
     expect(counted).toEqual([0]);
     expect(log).toEqual([]);

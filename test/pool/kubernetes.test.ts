@@ -98,7 +98,7 @@ describeEngines('pods of a cluster', (engine) => {
     expect((await store.calls.pod('a')).calls).toHaveLength(2);
   });
 
-  it('not ready with a call that is released: the pod goes with the next sync', async () => {
+  it('not ready with a call that is released: the pod is removed by the next reconcile', async () => {
     create('a');
     const { sync } = await lead();
     await allocate('1');
@@ -181,7 +181,7 @@ describeEngines('pods of a cluster', (engine) => {
     expect(await free()).toEqual(['a', 'b']);
   });
 
-  it('terminating: no new call, running ones are kept and renewable, drain answers; gone, they are lost', async () => {
+  it('terminating: no new call, running ones can be renewed, drain answers; deleted: they are lost', async () => {
     create('a');
     const { lost } = await lead();
     const call = await allocate('1');
@@ -292,7 +292,7 @@ describeEngines('pods of a cluster', (engine) => {
     expect(second.lost).toHaveLength(1);
   });
 
-  it('a sidecar that restarts takes no call with it', async () => {
+  it('the restart of a sidecar ends no call', async () => {
     create('a');
     const { lost, sync } = await lead();
     await allocate('1');
@@ -385,7 +385,7 @@ describeEngines('pods of a cluster', (engine) => {
     await untilKnown('a', 'b');
   });
 
-  it('a wrong selector removes nothing, and the right one brings all back with their calls', async () => {
+  it('a wrong selector removes nothing, and the right one restores all pods with their calls', async () => {
     const six = ['a', 'b', 'c', 'd', 'e', 'f'];
     create(...six);
     await (await lead()).stop();

@@ -84,7 +84,7 @@ describeEngines('the pool manager', (engine) => {
     ['reconcile', reconcileIntervalMs],
     ['sweep', cleanupIntervalMs],
   ])(
-    'an older leader that meets a newer one in its %s stops its pool work, warns once, and serves on',
+    'an older leader that is refused in its %s stops its pool work, warns once, and keeps serving',
     async (_, ms) => {
       await started(first);
       const second = await open();

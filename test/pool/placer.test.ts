@@ -118,7 +118,7 @@ describeEngines('placing pods', (engine) => {
     expect(await known()).toEqual([]);
   });
 
-  it('a list brings every pod it has, however old its version is', async () => {
+  it('a list applies all its pods, for any age of its version', async () => {
     await list('20');
     expect(await list('21', pod('10'))).toMatchObject({ registered: 1 });
   });

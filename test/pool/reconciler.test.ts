@@ -32,7 +32,7 @@ describeEngines('reconcile', (engine) => {
       (await leader.store.calls.snapshot()).pools.map(({ pool, assigned }) => [pool, assigned]),
     );
 
-  it('a static list that misses a pod with live calls holds it; a pod without calls goes', async () => {
+  it('a static list without a pod holds it if it has live calls, and removes it otherwise', async () => {
     leader.source.name = 'static';
     leader.source.set({ name: 'busy', tier: 'gold' }, { name: 'idle', tier: 'basic' });
     await leader.reconcile();
@@ -71,7 +71,7 @@ describeEngines('reconcile', (engine) => {
     expect(await assigned('merchant:vip')).toEqual(['new']);
   });
 
-  it('what a pod asks for wins, over targets and over the tier it has', async () => {
+  it('the pool that a pod names wins over targets and over its present tier', async () => {
     leader.source.set(...names(4).map((name) => ({ name, tier: 'gold' })), { name: 'm', merchant: 'vip' });
     await leader.reconcile();
     expect(await sizes()).toEqual({ 'merchant:vip': 1, 'pool:gold': 4, 'pool:basic': 0 });
@@ -87,7 +87,7 @@ describeEngines('reconcile', (engine) => {
     expect(await assigned('merchant:vip')).toEqual(['a']);
   });
 
-  it('a merchant pool comes into being with its first pod and goes with its last', async () => {
+  it('a merchant pool exists from its first pod to its last', async () => {
     leader.source.set({ name: 'a', merchant: 'acme' });
     await leader.reconcile();
     expect(await sizes()).toMatchObject({ 'merchant:acme': 1 });

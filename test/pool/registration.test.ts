@@ -28,7 +28,7 @@ describe('tier assignment', () => {
     });
   });
 
-  it('a shared tier outside the chain gets pods only when they ask for it', () => {
+  it('a shared tier outside the chain gets only pods that name it', () => {
     expect(assignmentOf(tiers).candidates.map(({ pool }) => pool)).not.toContain('pool:side');
     expect(wantedPool(tiers, { ...pod, tier: 'side' })).toBe('pool:side');
   });
@@ -48,7 +48,7 @@ describe('tier assignment', () => {
 });
 
 describe('the static source', () => {
-  it('lists its pods as ready, always the same, with what they ask for', async () => {
+  it('lists its pods as ready, always the same, with the pools that they name', async () => {
     const source = staticSource([
       { name: 'a' },
       { name: 'b', tier: 'gold' },

@@ -41,7 +41,7 @@ describe('the removal brake', () => {
     expect(brake.decide(gone, 6, none)).toEqual({ remove: gone, hold: [] });
   });
 
-  it('a new leader keeps holding the pods that the old one held, however few', () => {
+  it('a new leader keeps holding the pods that the old one held, for any number', () => {
     const brake = new RemovalBrake();
     const held = new Set(['pod-0']);
     for (let list = 1; list <= 2; list += 1) {
@@ -77,13 +77,13 @@ describe('the removal brake', () => {
     expect(brake.decide(names(2), 6, none)).toEqual({ remove: names(2), hold: [] });
   });
 
-  it('an ordinary removal beside held pods goes through', () => {
+  it('an ordinary removal beside held pods is done', () => {
     const brake = new RemovalBrake();
     brake.decide(names(6), 6, none);
     expect(brake.decide(['pod-0', 'other'], 20, none)).toEqual({ remove: ['other'], hold: ['pod-0'] });
   });
 
-  it("an operator's word removes what it names, and only that", () => {
+  it('a confirmation removes the pods that it names, and no others', () => {
     const brake = new RemovalBrake();
     brake.decide(names(6), 6, none);
     const decision = brake.decide(names(6), 6, new Set(['pod-1', 'pod-4', 'unknown']));

@@ -107,7 +107,7 @@ describeOneEngine('leadership among three routers', (engine) => {
     await calls.stop();
   });
 
-  it('a leader that froze past its lease writes nothing afterwards: the state of the new one stands', async () => {
+  it('a leader that froze past its lease writes nothing afterwards, so that the state of the new one remains', async () => {
     const [fleet, routers] = await three({ LEADER_LOSS: 'follow' });
     const frozen = await fleet.leader(routers);
     const rest = others(routers, frozen);

@@ -23,7 +23,7 @@ describe('Valkey on a virtual clock', () => {
     expect(connection.execute(['EVAL', 'return redis.call("NOPE")', 0])).toBeInstanceOf(ReplyError);
   });
 
-  it('goes back to what it was, and then forgets what came since', async () => {
+  it('returns to a snapshot, without the later changes', async () => {
     const valkey = await VirtualValkey.start(() => 1_700_000_000_000_000);
     const before = valkey.connect();
     before.execute(['SET', 'kept', 'yes']);

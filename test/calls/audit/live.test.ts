@@ -123,7 +123,7 @@ describeEngines('the live audit', (engine) => {
     expect(await checkInvariants(engine.redis, { maxLowered: true })).toEqual([]);
   });
 
-  it('gives requests during an audit the next one, which sees what has changed', async () => {
+  it('a request during an audit gets the next audit, which sees later changes', async () => {
     const auditor = new Auditor((stores[0] as TestStore).connection);
     const [first, same] = [auditor.audit(), auditor.audit()];
     expect(await first).toBe(await same);

@@ -140,7 +140,7 @@ describeEngines('drain', (engine) => {
     expect(await store.allocate('1', ['pool:gold'])).toMatchObject({ podName: 'a' });
   });
 
-  it('for a pod that has been replaced changes nothing of its successor', async () => {
+  it('for a replaced pod changes nothing of the new pod', async () => {
     await store.pools.register(store.epoch, [registration('a', 'pool:gold', { uid: 'new' })], toGold);
     const replaced = { code: 'pod_replaced', status: 409 };
     await expect(store.calls.drain('a', 0, { uid: 'old' })).rejects.toMatchObject(replaced);

@@ -155,7 +155,7 @@ describeEngines('the flap guard', (engine) => {
     expect(await short('a', 1)).toEqual([true]);
   });
 
-  it('a pool whose calls are all short keeps every pod, however long that lasts', async () => {
+  it('a pool whose calls are all short keeps every pod, for any length of time', async () => {
     for (const pool of ['pool:gold', 'pool:basic'] as const) {
       const names = ['1', '2', '3', '4'].map((n) => `${pool.slice(5)}-${n}`);
       await store.register(names, pool);
@@ -184,7 +184,7 @@ describeEngines('the flap guard', (engine) => {
     expect((await store.allocate('last resort', ['pool:basic']))?.podName).toBe('x');
   });
 
-  it('a pod that replaces another of the same name starts anew', async () => {
+  it('a pod that replaces another of the same name starts without failures', async () => {
     const ofUid = (uid: string) =>
       store.pools.register(
         store.epoch,

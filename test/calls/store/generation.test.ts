@@ -250,7 +250,7 @@ describeEngines('after a failover', (engine) => {
       expect(await podOf('2')).toBe('a');
     });
 
-    it('is none if the pod reports the call again', async () => {
+    it('is not assumed if the pod reports the call again', async () => {
       for (const calls of [[], ['1'], [], ['1'], []]) {
         expect(await report('a', calls)).toMatchObject({ ended: [] });
         store.advance(100);
@@ -258,7 +258,7 @@ describeEngines('after a failover', (engine) => {
       expect(await podOf('1')).toBe('a');
     });
 
-    it('is none for a call that the pod never confirmed, and for a later one', async () => {
+    it('is not assumed for a call that the pod never confirmed, or for a later one', async () => {
       await report('a', ['1']);
       await store.calls.release('1');
       await store.allocate('later', gold);

@@ -77,7 +77,7 @@ describeEngines('scenarios of earlier incidents', (engine) => {
   const pick = (all: TestStore[], i: number) => all[i % all.length] as TestStore;
   const load = async (pod: string) => (await store.calls.pod(pod)).calls.length;
 
-  it('C2 zombie storm: an unreachable store is not taken for a missing pod', async () => {
+  it('C2 zombie storm: an unreachable store does not count as a missing pod', async () => {
     await store.register(['s'], 'pool:basic');
     for (const sid of ['1', '2', '3']) await store.allocate(sid, ['pool:basic']);
     const hasty = await open({ commandTimeoutMs: 300 });

@@ -246,7 +246,7 @@ describeEngines('keys', (engine) => {
   });
 
   it.each(['team-a:', '{voice}:', 'odd*[x]?:', 'p'])(
-    'with the prefix %s no key lies outside it',
+    'with the prefix %s every key has the prefix',
     async (prefix) => {
       await engine.redis.flushall();
       const other = await openStore(engine.url, { virtualTime: true, prefix });

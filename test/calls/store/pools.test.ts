@@ -145,7 +145,7 @@ describeEngines('pools', (engine) => {
     expect((await store.calls.pod('a')).blockedBy).toBe(suspended);
   });
 
-  it('a pod that has to report stays out until it does, however often it is registered', async () => {
+  it('a pod that must report first stays blocked until it does, also if registered again', async () => {
     const pod = registration('a', 'pool:gold', { mustReport: true });
     for (let i = 0; i < 3; i++) await register([pod]);
     expect(await store.allocate('1', ['pool:gold'])).toBeUndefined();
@@ -207,7 +207,7 @@ describeEngines('pools', (engine) => {
     expect(epochs).toEqual([...new Set(epochs)].sort((a, b) => a - b));
   });
 
-  it('no pool write of an older leader is accepted, and none of it is done', async () => {
+  it('rejects every pool write of an older leader, and changes nothing', async () => {
     await store.register(['a'], 'pool:gold');
     await store.allocate('1', ['pool:gold']);
     store.advance(testTimes.leaseTtlMs + 1);

@@ -42,7 +42,7 @@ describe('answers with a stream', () => {
     );
   });
 
-  it('read back as the same address, for any string, without what XML cannot carry', () => {
+  it('parse back to the same address, for any string, without characters that XML forbids', () => {
     fc.assert(
       fc.property(anyText, (text) => {
         const carried = [...text].filter(isXmlChar).join('');
