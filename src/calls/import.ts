@@ -17,7 +17,7 @@ import type { LeaseTimes } from './store/store.js';
 /** Adjacent versions run together during a rolling update; a larger difference is rejected. */
 export const dataVersion = 1;
 
-export interface AdoptOptions {
+export interface PrepareOptions {
   connection: StoreConnection;
   times: LeaseTimes;
   log: Logger;
@@ -25,7 +25,7 @@ export interface AdoptOptions {
   tiers: TierConfig;
 }
 
-export async function adoptStore({ connection, times, log, tiers }: AdoptOptions): Promise<number> {
+export async function prepareStore({ connection, times, log, tiers }: PrepareOptions): Promise<number> {
   const keys = keysOf(connection.keyPrefix);
   const found = await connection.command('data_version', (client) => client.get(keys.dataVersion));
   if (found !== null) {

@@ -41,11 +41,11 @@ export interface CallRouterOptions {
   /** Grows with every change of the store's master; undefined while it is unknown. */
   generation?: () => number | undefined;
   /** Registers a pod that reports itself; only with POD_SOURCE=registered. */
-  announce?: (pod: { name: string } & PodWishes) => Promise<void>;
+  announce?: (pod: { name: string } & PodReport) => Promise<void>;
 }
 
-/** A report as a pod sends it, with the pool that it asks for. */
-export interface PodWishes extends ReportDetails {
+/** The details of a report, with the pool that the pod names. */
+export interface PodReport extends ReportDetails {
   tier?: string | undefined;
   merchant?: string | undefined;
 }
@@ -242,7 +242,7 @@ export class CallRouter {
     return this.#options.store.renew(callSid, fence);
   }
 
-  async report(podName: string, calls: readonly string[], details: PodWishes = {}): Promise<Report> {
+  async report(podName: string, calls: readonly string[], details: PodReport = {}): Promise<Report> {
     this.assertPrepared();
     const { metrics } = this.#options;
     const report = await this.#report(podName, calls, details);
@@ -255,7 +255,7 @@ export class CallRouter {
   }
 
   /** With POD_SOURCE=registered, the report of an unknown pod, or of one with a new uid, registers it first. */
-  async #report(podName: string, calls: readonly string[], details: PodWishes): Promise<Report> {
+  async #report(podName: string, calls: readonly string[], details: PodReport): Promise<Report> {
     const { store, announce } = this.#options;
     try {
       return await store.report(podName, calls, details);

@@ -5,7 +5,7 @@ import { Auditor } from '../calls/audit/auditor.js';
 import { EventSearch } from '../calls/event-search.js';
 import { EventFeed } from '../calls/events.js';
 import { History } from '../calls/history/history.js';
-import { adoptStore } from '../calls/import.js';
+import { prepareStore } from '../calls/import.js';
 import { type MetricData, Metrics } from '../calls/metrics.js';
 import { CallRouter } from '../calls/router.js';
 import { Settings } from '../calls/settings.js';
@@ -286,7 +286,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     const prepare = async () => {
       await checkRights(connection);
       await checkStore(connection, config);
-      await adoptStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
+      await prepareStore({ connection, times, log, tiers: config.tierConfig ?? defaultTierConfig });
       await alive.start();
       await settings.start();
       metrics.noPods.inc({ chain: settings.chainFor('').steps.join(' ') }, 0);

@@ -11,14 +11,14 @@ import type { PodSource } from '../cluster/pods.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import type { Logger } from '../observe/log.js';
 import { AuditReporter, type AuditReporterOptions } from './audit-reporter.js';
-import { Placer, type PlacerOptions } from './placer.js';
+import { PodWriter, type PodWriterOptions } from './pod-writer.js';
 import { Reconciler, type ReconcilerOptions } from './reconciler.js';
 import { SilenceCheck, type SilenceCheckOptions, silenceIntervalMs } from './silence.js';
 import { Sweeper, type SweeperOptions } from './sweeper.js';
 import { Watcher, type WatcherOptions } from './watcher.js';
 
 export interface LeaderLoopsOptions
-  extends PlacerOptions,
+  extends PodWriterOptions,
     ReconcilerOptions,
     WatcherOptions,
     SweeperOptions,
@@ -54,11 +54,11 @@ export class LeaderLoops {
     this.#stillHeld = stillHeld;
     const { source, auditor, auditIntervalMs } = options;
     source.startOver?.();
-    const placer = new Placer(options);
-    const reconciler = new Reconciler(options, placer);
+    const writer = new PodWriter(options);
+    const reconciler = new Reconciler(options, writer);
     const sweeper = new Sweeper(options);
     const silence = new SilenceCheck(options);
-    const watcher = source.watch && new Watcher(options, placer, () => this.#reconcile.nudge());
+    const watcher = source.watch && new Watcher(options, writer, () => this.#reconcile.nudge());
     this.#reconcile = this.#loop('reconcile', options.reconcileIntervalMs, true, (epoch, signal) =>
       reconciler.runOnce(epoch, signal, (...listed) => watcher?.listed(...listed)),
     );

@@ -9,14 +9,14 @@ import type { CallStore } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import type { PodSource } from '../cluster/pods.js';
 import type { Logger } from '../observe/log.js';
-import { nothingPlaced, type Placed, type Placer } from './placer.js';
+import { noWrites, type PodWriter, type WriteCounts } from './pod-writer.js';
 import { listsToConfirm, RemovalBrake } from './removal-brake.js';
 
 /** Per list: 1,000 lookups, 8 at a time, take about a second; the next list continues with the rest. */
 const maxLookups = 1000;
 const concurrentLookups = 8;
 
-type ReconcileCounts = Placed & { pods: number; held: number };
+type ReconcileCounts = WriteCounts & { pods: number; held: number };
 
 export interface ReconcilerOptions {
   source: PodSource;
@@ -30,7 +30,7 @@ export interface ReconcilerOptions {
 
 export class Reconciler {
   readonly #options: ReconcilerOptions;
-  readonly #placer: Placer;
+  readonly #writer: PodWriter;
   /** Two lists closer than this count as one for the removal brake. */
   readonly #apartMs: number;
   readonly #brake = new RemovalBrake();
@@ -41,9 +41,9 @@ export class Reconciler {
   #behind = 0;
   #lastBehindMs = 0;
 
-  constructor(options: ReconcilerOptions, placer: Placer) {
+  constructor(options: ReconcilerOptions, writer: PodWriter) {
     this.#options = options;
-    this.#placer = placer;
+    this.#writer = writer;
     this.#apartMs = options.reconcileIntervalMs / 2;
   }
 
@@ -54,25 +54,25 @@ export class Reconciler {
     onListed?: (version: string, startsOver: boolean) => void,
   ): Promise<ReconcileCounts> {
     const { source, settings } = this.#options;
-    const placer = this.#placer;
-    const counts: ReconcileCounts = { pods: 0, held: 0, ...nothingPlaced() };
+    const writer = this.#writer;
+    const counts: ReconcileCounts = { pods: 0, held: 0, ...noWrites() };
     // After a flush the tier configuration is missing too, and pods need pools.
     await settings.writeIfMissing();
     await settings.reapply();
     // Before the list: a pod registered during the list is not missing from it.
     const known = await this.#known();
-    const newestBefore = placer.newest;
+    const newestBefore = writer.newest;
     const { pods, version } = await source.list(signal);
-    if (placer.isBehind(version, newestBefore) && !this.#isRestored(version)) return counts;
-    if (placer.startOverIfBehind(version, newestBefore)) this.#startsOver = true;
+    if (writer.isBehind(version, newestBefore) && !this.#isRestored(version)) return counts;
+    if (writer.startOverIfBehind(version, newestBefore)) this.#startsOver = true;
     this.#behind = 0;
     counts.pods = pods.length;
     const listed = new Set(pods.map(({ name }) => name));
     const missing = known.filter((name) => !listed.has(name));
     await this.#removeMissing(epoch, missing, known.length, version, counts, signal);
-    await placer.place(epoch, pods, version, counts, signal);
+    await writer.writeList(epoch, pods, version, counts, signal);
     if (signal.aborted) return counts;
-    placer.forgetBefore(version, listed);
+    writer.forgetBefore(version, listed);
     onListed?.(version, this.#startsOver);
     this.#startsOver = false;
     return counts;
@@ -126,9 +126,9 @@ export class Reconciler {
         { held: hold.length, known, pods: hold.slice(0, 20) },
         `removal brake: the list misses ${busy.length > 0 ? 'pods with live calls' : 'more than half of the pods'}; they get no new calls and are removed after three such lists or \`smart-router removals confirm\`; check ${source.name === 'static' ? 'STATIC_PODS' : 'POD_LABEL_SELECTOR and NAMESPACE'}`,
       );
-      await this.#placer.hold(epoch, hold, version, signal);
+      await this.#writer.hold(epoch, hold, version, signal);
     }
-    await this.#placer.remove(epoch, remove, version, counts, signal);
+    await this.#writer.remove(epoch, remove, version, counts, signal);
   }
 
   /**

@@ -1,5 +1,5 @@
 /** A pod of the cluster as the store registers it: its pool, and why it is suspended. */
-import type { PodWishes } from '../calls/router.js';
+import type { PodReport } from '../calls/router.js';
 import type { Assignment, PodRegistration, PoolStore } from '../calls/store/pool-store.js';
 import type { ClusterPod } from '../cluster/pods.js';
 import { type PoolId, poolOfTier, poolsOf, type TierConfig } from '../config/tiers.js';
@@ -56,7 +56,7 @@ export function registrationOf(pod: ClusterPod, tiers: TierConfig, source: strin
 export async function announce(
   pools: PoolStore,
   tiers: TierConfig,
-  { name, uid = '', tier, merchant }: { name: string } & PodWishes,
+  { name, uid = '', tier, merchant }: { name: string } & PodReport,
 ): Promise<void> {
   const pod: ClusterPod = {
     name,

@@ -9,7 +9,7 @@ import { abortWith, type Clock, unlessAborted } from '../clock.js';
 import { type ClusterPod, interruptionOf, type PodSource, VersionExpired } from '../cluster/pods.js';
 import { InterruptedError } from '../loop.js';
 import type { Logger } from '../observe/log.js';
-import { nothingPlaced, type Placer } from './placer.js';
+import { noWrites, type PodWriter } from './pod-writer.js';
 
 /** The pause before the next watch on a server that ends every watch at once. */
 const minWatchMs = 1000;
@@ -25,7 +25,7 @@ export interface WatcherOptions {
 
 export class Watcher {
   readonly #options: WatcherOptions;
-  readonly #placer: Placer;
+  readonly #writer: PodWriter;
   readonly #relist: () => void;
   #version: string | undefined;
   #onVersion = (_version: string) => {};
@@ -35,9 +35,9 @@ export class Watcher {
   #failure: { error: unknown } | undefined;
 
   /** `relist` lists now instead of at the end of the interval. */
-  constructor(options: WatcherOptions, placer: Placer, relist: () => void) {
+  constructor(options: WatcherOptions, writer: PodWriter, relist: () => void) {
     this.#options = options;
-    this.#placer = placer;
+    this.#writer = writer;
     this.#relist = relist;
   }
 
@@ -58,7 +58,7 @@ export class Watcher {
     alive?: (counts: Record<string, number>) => void,
   ): Promise<Record<string, number>> {
     const { source, clock, log, onReconnect } = this.#options;
-    const placer = this.#placer;
+    const writer = this.#writer;
     const counts = { changes: 0 };
     let version = this.#version ?? (await unlessAborted(this.#nextList(), signal)) ?? '';
     this.#current = new AbortController();
@@ -71,14 +71,14 @@ export class Watcher {
         if (over.aborted) break;
         if (change.pod) {
           if (change.pod.state === 'gone') await this.#handleDeletion(epoch, change.pod, signal);
-          else await placer.follow(epoch, change.pod, nothingPlaced(), signal);
+          else await writer.writeChange(epoch, change.pod, noWrites(), signal);
           counts.changes += 1;
         }
         if (over.aborted) break;
         // Only after the store has it: a change that failed is repeated.
         version = change.version;
         this.#version = version;
-        placer.sawVersion(version);
+        writer.sawVersion(version);
         alive?.({ ...counts });
       }
       if (!over.aborted) onReconnect?.('closed');
@@ -103,10 +103,10 @@ export class Watcher {
     return counts;
   }
 
-  /** Runs beside the other changes, a few at a time. The placer drops outdated ones. */
+  /** Runs beside the other changes, a few at a time. The writer drops outdated ones. */
   async #handleDeletion(epoch: string, pod: ClusterPod, signal: AbortSignal): Promise<void> {
     const { source, log } = this.#options;
-    if (!source.read) return this.#placer.follow(epoch, pod, nothingPlaced(), signal);
+    if (!source.read) return this.#writer.writeChange(epoch, pod, noWrites(), signal);
     while (this.#lookups.size >= maxLookups) await Promise.race(this.#lookups);
     const lookup = (async () => {
       let found: ClusterPod | undefined;
@@ -118,7 +118,7 @@ export class Watcher {
         return this.#relist();
       }
       try {
-        await this.#placer.follow(epoch, found ?? pod, nothingPlaced(), signal);
+        await this.#writer.writeChange(epoch, found ?? pod, noWrites(), signal);
       } catch (error) {
         // The watch is past this event, so only a list repeats it.
         this.#relist();

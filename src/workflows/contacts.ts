@@ -11,7 +11,7 @@
 import { readUrl } from './fetch/urls.js';
 import type { Page } from './page-reader.js';
 import { type SocialProfile, socialProfile } from './social-profiles.js';
-import type { Work } from './work.js';
+import type { WorkSlices } from './work-slices.js';
 
 export interface Contacts {
   /** Lower case. */
@@ -47,7 +47,7 @@ class Found<T> {
 
 export async function findContacts(
   { text, links }: Pick<Page, 'text' | 'links'>,
-  work: Work,
+  work: WorkSlices,
 ): Promise<Contacts> {
   const emails = new Found<string>();
   const phones = new Found<string>();
@@ -108,7 +108,7 @@ const domain =
 const fileEnding = /\.(?:avif|css|gif|ico|jpe?g|js|json|mp4|png|svg|webp)$/;
 const maxEmailLength = 254;
 
-async function addEmails(text: string, emails: Found<string>, work: Work): Promise<void> {
+async function addEmails(text: string, emails: Found<string>, work: WorkSlices): Promise<void> {
   if (emails.isEnough) return;
   const plain = text
     .replace(/ ?[[({<] ?(?:at|@) ?[\])}>] ?/gi, '@')
@@ -121,7 +121,7 @@ async function addEmails(text: string, emails: Found<string>, work: Work): Promi
   }
 }
 
-function emailAt(text: string, at: number, work: Work): string | undefined {
+function emailAt(text: string, at: number, work: WorkSlices): string | undefined {
   if (!edgeOfName.test(text[at - 1] ?? '')) return undefined;
   let start: number | undefined;
   let i = at - 1;
@@ -149,7 +149,7 @@ const maxDigits = 15;
 /** With all separators. */
 const maxNumberLength = 64;
 
-async function addPhones(text: string, phones: Found<string>, work: Work): Promise<void> {
+async function addPhones(text: string, phones: Found<string>, work: WorkSlices): Promise<void> {
   for (let at = text.indexOf('+'); at !== -1 && !phones.isEnough; at = text.indexOf('+', at + 1)) {
     await work.rest();
     phone.lastIndex = at;

@@ -11,7 +11,7 @@ import { type Answer, Fetcher, type FetcherOptions } from './fetch/fetcher.js';
 import { readPage } from './page-reader.js';
 import { queries } from './queries.generated.js';
 import { shippedStatus } from './sitemap-import.js';
-import { Work } from './work.js';
+import { WorkSlices } from './work-slices.js';
 
 const bytesPerPiece = 16_384;
 
@@ -70,7 +70,7 @@ export async function curate(
   const chunks: Buffer[] = [];
   for await (const chunk of body) chunks.push(chunk);
   const bytes = Buffer.concat(chunks);
-  const work = new Work(clock, signal);
+  const work = new WorkSlices(clock, signal);
   const page = await readPage(textsOf(bytes, charsetOf(bytes, contentType)), work);
   return { title: page.title, description: page.description, contacts: await findContacts(page, work) };
 }

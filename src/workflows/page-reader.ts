@@ -7,7 +7,7 @@
  */
 import { Parser } from 'htmlparser2';
 import { maxUrlLength } from './fetch/urls.js';
-import type { Work } from './work.js';
+import type { WorkSlices } from './work-slices.js';
 
 export interface Page {
   readonly title: string | undefined;
@@ -41,7 +41,7 @@ const pieceLength = 16_384;
 
 class TooDeep extends Error {}
 
-export async function readPage(texts: Iterable<string>, work: Work): Promise<Page> {
+export async function readPage(texts: Iterable<string>, work: WorkSlices): Promise<Page> {
   const reader = new Reader();
   const parser = new Parser(reader);
   try {

@@ -15,7 +15,7 @@ import { decodedText, gunzipped } from './fetch/body.js';
 import { type Answer, Fetcher, type FetcherOptions } from './fetch/fetcher.js';
 import { queries } from './queries.generated.js';
 import { type Sitemap, SitemapParser } from './sitemap-parser.js';
-import { Work } from './work.js';
+import { WorkSlices } from './work-slices.js';
 
 export interface SitemapImportOptions extends FetcherOptions {
   /** Of one file, compressed or not. Default: 50 MB, the sitemap protocol's limit. */
@@ -58,7 +58,7 @@ export function sitemapImport(options: SitemapImportOptions): WorkflowDefinition
     if (kind === 'sitemaps' && depth >= maxDepth) {
       throw new Error(`sitemap indexes are nested deeper than ${maxDepth}`);
     }
-    const ordered = { kind, urls: await orderByHash(urls, new Work(options.clock, ctx.signal)) };
+    const ordered = { kind, urls: await orderByHash(urls, new WorkSlices(options.clock, ctx.signal)) };
     const added = await ctx.tx((client) => storeSitemap(client, record.id, depth, ordered));
     ctx.trace(`added ${amount(added)} of ${amount(urls.length)} ${kind}, the others existed`);
   }
@@ -82,7 +82,7 @@ export async function readSitemap(
   clock: Clock,
 ): Promise<Sitemap> {
   const parser = new SitemapParser();
-  const work = new Work(clock, signal);
+  const work = new WorkSlices(clock, signal);
   for await (const text of decodedText(await gunzipped(body, limit), contentType)) {
     parser.write(text);
     work.count(text.length);
@@ -92,7 +92,7 @@ export async function readSitemap(
 }
 
 /** By a hash, because comparing 50,000 long URLs blocks for 200 ms. */
-async function orderByHash(urls: readonly string[], work: Work): Promise<string[]> {
+async function orderByHash(urls: readonly string[], work: WorkSlices): Promise<string[]> {
   const keyed: { key: number; url: string }[] = [];
   for (const url of urls) {
     keyed.push({ key: createHash('md5').update(url).digest().readUIntBE(0, 6), url });

@@ -4,7 +4,7 @@
  */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../src/calls/audit/auditor.js';
-import { adoptStore } from '../../src/calls/import.js';
+import { prepareStore } from '../../src/calls/import.js';
 import { parseTierConfig } from '../../src/config/tiers.js';
 import { silentLogger } from '../../src/observe/log.js';
 import { describeEngines } from '../support/engines.js';
@@ -37,7 +37,7 @@ describeEngines('a return from the Go router', (engine) => {
   const { config: tiers } = parseTierConfig(testTiers);
   function adopt({ connection }: TestStore): Promise<number> {
     if (!tiers) throw new Error('the test tiers are wrong');
-    return adoptStore({ connection, times: testTimes, log: silentLogger, tiers });
+    return prepareStore({ connection, times: testTimes, log: silentLogger, tiers });
   }
   async function comeBack(): Promise<number> {
     await engine.redis.del('voice:data:version');

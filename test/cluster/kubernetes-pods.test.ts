@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { observePod } from '../../src/cluster/kubernetes/pods.js';
 import type { ClusterPod } from '../../src/cluster/pods.js';
 import { mergePatch } from '../../src/cluster/simulator/objects.js';
-import { nothingPlaced } from '../../src/pool/placer.js';
+import { noWrites } from '../../src/pool/pod-writer.js';
 import { openLeader } from '../pool/fixture.js';
 import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
@@ -314,14 +314,14 @@ const anyPod = record({
 describeEngines('a malformed pod object', (engine) => {
   it('never throws, and its result can be stored', async () => {
     const leader = await openLeader(engine.url);
-    const { placer, store } = leader;
+    const { writer, store } = leader;
     try {
       await fc.assert(
         fc.asyncProperty(anyPod, async (object) => {
           const pod = observePod(object);
           if (!pod) return;
           expect(['ready', 'not_ready', 'terminating', 'gone']).toContain(pod.state);
-          await placer.place(store.epoch, [pod], '', nothingPlaced(), new AbortController().signal);
+          await writer.writeList(store.epoch, [pod], '', noWrites(), new AbortController().signal);
         }),
         { numRuns: 300 },
       );

@@ -1,7 +1,7 @@
 /** Pods that announce themselves by their reports. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { registeredSource } from '../../src/cluster/registered.js';
-import { Placer } from '../../src/pool/placer.js';
+import { PodWriter } from '../../src/pool/pod-writer.js';
 import { Reconciler } from '../../src/pool/reconciler.js';
 import { announce } from '../../src/pool/registration.js';
 import { type Leader, openLeader, silentLog } from '../pool/fixture.js';
@@ -30,7 +30,7 @@ describeEngines('registered pods', (engine) => {
     const source = registeredSource(store.pools, ttlMs, itsClock);
     const parts = { source, settings, store: store.calls, pools: store.pools, log: silentLog };
     const options = { ...parts, clock: itsClock, reconcileIntervalMs: 0 };
-    const reconciler = new Reconciler(options, new Placer(options));
+    const reconciler = new Reconciler(options, new PodWriter(options));
     return () => reconciler.runOnce(store.epoch, new AbortController().signal);
   };
   /** As the router does it: the report of an unknown pod, or of another UID, announces it. */

@@ -201,7 +201,7 @@ describe('an API server that says anything', () => {
   describeOneEngine('the watcher', (engine) => {
     it('outlives every line, and follows the next good one', async () => {
       const leader = await openLeader(engine.url);
-      const { placer, store } = leader;
+      const { writer, store } = leader;
       const hurried: Clock = { ...systemClock, sleep: async () => undefined };
       let count = 0;
       try {
@@ -209,7 +209,7 @@ describe('an API server that says anything', () => {
           fc.asyncProperty(fc.array(line, { maxLength: 4 }), async (lines) => {
             const { watch } = source();
             const options = { source: { watch }, clock: hurried, log: silentLog };
-            const watcher = new Watcher(options, placer, () => undefined);
+            const watcher = new Watcher(options, writer, () => undefined);
             watcher.listed('1');
             json(`${lines.join('\n')}\n`);
             await watcher.runOnce(store.epoch, never).catch(expectTold);

@@ -6,7 +6,7 @@ import { parseTierConfig, serializeTierConfig, type TierConfig } from '../../src
 import { SingleReplica } from '../../src/leadership/single-replica.js';
 import type { Logger } from '../../src/observe/log.js';
 import { PoolManager } from '../../src/pool/manager.js';
-import { Placer } from '../../src/pool/placer.js';
+import { PodWriter } from '../../src/pool/pod-writer.js';
 import { Reconciler } from '../../src/pool/reconciler.js';
 import { Sweeper } from '../../src/pool/sweeper.js';
 import { ManualClock } from '../support/manual-clock.js';
@@ -45,7 +45,7 @@ export interface Leader {
   store: TestStore;
   settings: Settings;
   source: Pods;
-  placer: Placer;
+  writer: PodWriter;
   reconciler: Reconciler;
   sweeper: Sweeper;
   clock: ManualClock;
@@ -88,8 +88,8 @@ export async function openLeader(url: string, options: TestStoreOptions = {}): P
   ];
   const onCallsLost = (count: number, reason: string) => lost.push([reason, count]);
   const parts = { source, settings, store: calls, pools, log: logger, onCallsLost };
-  const placer = new Placer(parts);
-  const reconciler = new Reconciler({ ...parts, clock: new ManualClock(), reconcileIntervalMs: 0 }, placer);
+  const writer = new PodWriter(parts);
+  const reconciler = new Reconciler({ ...parts, clock: new ManualClock(), reconcileIntervalMs: 0 }, writer);
   const sweeper = new Sweeper({ ...parts, onZombies: (count) => zombies.push(count) });
   const clock = new ManualClock();
   const manager = new PoolManager({
@@ -105,7 +105,7 @@ export async function openLeader(url: string, options: TestStoreOptions = {}): P
     store,
     settings,
     source,
-    placer,
+    writer,
     reconciler,
     sweeper,
     clock,

@@ -1,7 +1,7 @@
 /** Lists that are behind by a moment, or that failed half way: what they say late must do no harm. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { registeredSource } from '../../src/cluster/registered.js';
-import { Placer } from '../../src/pool/placer.js';
+import { PodWriter } from '../../src/pool/pod-writer.js';
 import { Reconciler } from '../../src/pool/reconciler.js';
 import { announce } from '../../src/pool/registration.js';
 import { describeOneEngine } from '../support/engines.js';
@@ -30,7 +30,7 @@ describeOneEngine('lists that come late', (engine) => {
     };
     const shared = { source, settings, pools: store.pools, log: silentLog };
     const options = { ...shared, store: store.calls, clock, reconcileIntervalMs: 0 };
-    const reconciler = new Reconciler(options, new Placer(options));
+    const reconciler = new Reconciler(options, new PodWriter(options));
     return reconciler.runOnce(store.epoch, new AbortController().signal);
   };
   /** As the router does it: the report of an unknown pod, or of another UID, announces it. */
@@ -121,7 +121,7 @@ describeOneEngine('lists that come late', (engine) => {
     const { store, settings, source } = leader;
     const shared = { source, settings, pools: store.pools, log: silentLog };
     const options = { ...shared, store: store.calls, clock, reconcileIntervalMs: 2000 };
-    const reconciler = new Reconciler(options, new Placer(options));
+    const reconciler = new Reconciler(options, new PodWriter(options));
     const sync = () => reconciler.runOnce(store.epoch, new AbortController().signal);
     const known = async () => (await engine.redis.smembers('voice:pool:gold:assigned')).sort();
     const now = () => at('100', ['a', '50'], ['b', '99']);

@@ -68,7 +68,7 @@ describeEngines('the watcher', (engine) => {
     warnings = [];
     stop = new AbortController();
     lists = 0;
-    const { placer, clock } = leader;
+    const { writer, clock } = leader;
     const log = pino(
       { level: 'warn' },
       { write: (line) => warnings.push((JSON.parse(line) as { msg: string }).msg) },
@@ -80,7 +80,7 @@ describeEngines('the watcher', (engine) => {
         return there.get(name);
       },
     };
-    watcher = new Watcher({ source, clock, log }, placer, () => {
+    watcher = new Watcher({ source, clock, log }, writer, () => {
       lists += 1;
     });
   });
@@ -148,8 +148,8 @@ describeEngines('the watcher', (engine) => {
     watcher.listed('10');
     watches.next('end', change('11', 'a'), { version: '15' });
     await run();
-    expect(leader.placer.isBehind('14', leader.placer.newest)).toBe(true);
-    expect(leader.placer.isBehind('15', leader.placer.newest)).toBe(false);
+    expect(leader.writer.isBehind('14', leader.writer.newest)).toBe(true);
+    expect(leader.writer.isBehind('15', leader.writer.newest)).toBe(false);
   });
 
   it('a list does not throw a watch back that is ahead of it', async () => {

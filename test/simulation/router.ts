@@ -3,7 +3,7 @@ import { pino } from 'pino';
 import { AliveStamp } from '../../src/calls/alive-stamp.js';
 import { Auditor } from '../../src/calls/audit/auditor.js';
 import { EventFeed } from '../../src/calls/events.js';
-import { adoptStore } from '../../src/calls/import.js';
+import { prepareStore } from '../../src/calls/import.js';
 import { Metrics } from '../../src/calls/metrics.js';
 import { CallRouter } from '../../src/calls/router.js';
 import { Settings } from '../../src/calls/settings.js';
@@ -168,7 +168,7 @@ export class SimulatedRouter {
   async start(): Promise<void> {
     for (;;) {
       try {
-        await adoptStore({ connection: this.#connection, times: this.#times, log: this.#log, tiers });
+        await prepareStore({ connection: this.#connection, times: this.#times, log: this.#log, tiers });
         await this.#alive.start();
         await this.settings.start();
         break;

@@ -2,11 +2,11 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { type Clock, systemClock } from '../../src/clock.js';
-import { Work } from '../../src/workflows/work.js';
+import { WorkSlices } from '../../src/workflows/work-slices.js';
 
-/** Work that nothing ends. */
+/** Slices without a limit. */
 export const work = (clock: Clock = systemClock, signal = new AbortController().signal) =>
-  new Work(clock, signal);
+  new WorkSlices(clock, signal);
 
 export type Handler = (response: ServerResponse, request: IncomingMessage) => void;
 

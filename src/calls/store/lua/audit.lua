@@ -3,7 +3,7 @@
 -- Result: {now, since when the limits of pools hold (ms, '' = unknown), {key without prefix, type, items}...}
 -- Guarantee: reads only. Complete for the pods named; for a pod that only a record names, limited to that call. A key of a
 -- wrong type reads as missing: audit_keys reports it.
---#include part
+--#include audit_rows
 local found, over = ARGV[2], false
 
 -- Adds the sets of a pool that contain the pod, and the first queue that waits for one.

@@ -3,7 +3,7 @@
 --       then SIDs found in the queue or counted by the limit
 -- Result: as of `audit`; the time is that of the last change of the merchant, if it has more calls than its limit
 -- Guarantee: reads only. At the limit, all calls that it counts are read.
---#include part queues
+--#include audit_rows queues
 local merchant, since, pools = ARGV[2], '', tonumber(ARGV[3])
 local limited, waiting = Key.limited(merchant), Key.waiting_calls(merchant)
 local max = tonumber(read_or_nil('HGET', Key.limits, merchant) or '')

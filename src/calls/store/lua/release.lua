@@ -38,9 +38,9 @@ if call('ZREM', calls_key, sid) == 0 then
   return { 'not_found' }
 end
 -- As leave_tombstone in lib/tombstones.lua.
-local stones = Key.tombstones(math.floor(now / TOMBSTONE_SLICE_MS))
-redis.pcall('HSET', stones, sid, string.format('%.0f', now + grace))
-call('PEXPIRE', stones, grace)
+local tombstones = Key.tombstones(math.floor(now / TOMBSTONE_SLICE_MS))
+redis.pcall('HSET', tombstones, sid, string.format('%.0f', now + grace))
+call('PEXPIRE', tombstones, grace)
 
 local index = pool or call('HGET', record_key, 'source_pool') or ''
 redis.pcall('ZREM', Key.pool_calls(index), sid)

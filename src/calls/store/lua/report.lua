@@ -4,7 +4,7 @@
 -- Result: {'ok', {renewed}, {adopted}, {ended}, {conflicts}, {sid, fence, ...}, now} | {'pod_not_found'}
 --         {'other_uid', the registered uid} | {'stale_report'}
 -- Guarantee: never adopts a call that another pod owns, that has ended, or that exceeds the capacity.
---#include base iso counter calls settle leftover silence omission queues
+--#include base iso counter calls settle leftover silence lost_release queues
 local pod, uid, lease, info_ttl, grace, as_of = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
 local pool = home_of(pod)
 if not pool then return { 'pod_not_found' } end

@@ -29,12 +29,14 @@ local function note(kind, ...)
   return write_or_skip('XADD', Key.events, 'MAXLEN', '~', EVENTS_MAX, '*', 'type', kind, ...)
 end
 
--- Adds a rare event to `events` and, under the same id, to `journal` (about 10,000 entries), where frequent events do not
+local JOURNAL_MAX = '10000'
+
+-- Adds a rare event to `events` and, under the same id, to `journal`, where frequent events do not
 -- displace it. The journal refuses the id only if `events` was deleted and the clock was set back; it then gets its own.
 local function event(kind, ...)
   local id = note(kind, ...) or '*'
-  local kept = redis.pcall('XADD', Key.journal, 'MAXLEN', '~', '10000', id, 'type', kind, ...)
+  local kept = redis.pcall('XADD', Key.journal, 'MAXLEN', '~', JOURNAL_MAX, id, 'type', kind, ...)
   if type(kept) == 'table' and kept.err then
-    write_or_skip('XADD', Key.journal, 'MAXLEN', '~', '10000', '*', 'type', kind, ...)
+    write_or_skip('XADD', Key.journal, 'MAXLEN', '~', JOURNAL_MAX, '*', 'type', kind, ...)
   end
 end

@@ -20,10 +20,10 @@ end
 local function set_back(pod, pool, value, load, failures, before)
   local cooling = parse_kind(value) and read_or_nil('ZINTER', 2, Key.flapping, Key.assigned(pool))
   if not cooling or #cooling >= math.floor(call('SCARD', Key.assigned(pool)) / 2) then return false end
-  local untl = digits(now + math.min(300000, 10000 * 2 ^ before))
-  call('ZADD', Key.flapping, untl, pod)
+  local ends_at = digits(now + math.min(300000, 10000 * 2 ^ before))
+  call('ZADD', Key.flapping, ends_at, pod)
   call('SET', Key.pod_suspended(pod), 'flapping')
   redis.pcall('HSET', Key.pod(pod), 'set_backs', before + 1)
-  event('pod_suspended', 'pod', pod, 'pool', pool, 'calls', load, 'reason', 'flapping', 'failures', failures, 'until', untl)
+  event('pod_suspended', 'pod', pod, 'pool', pool, 'calls', load, 'reason', 'flapping', 'failures', failures, 'until', ends_at)
   return true
 end

@@ -11,23 +11,23 @@ local leases_end_at
 -- `stamps`: a router is alive now.
 local function leases_end(stamps)
   if leases_end_at then return leases_end_at end
-  local at, from, untl = string.match(text_at(Key.alive) or '', '^(%d+) (%d+) (%d+)$')
-  at, from, untl = tonumber(at or now), tonumber(from or 0), tonumber(untl or 0)
+  local at, from, ends_at = string.match(text_at(Key.alive) or '', '^(%d+) (%d+) (%d+)$')
+  at, from, ends_at = tonumber(at or now), tonumber(from or 0), tonumber(ends_at or 0)
   local is_gap = now - at > GAP_MS
   if is_gap then
     -- A second gap in the grace of the first: the leases that ended in either count.
-    if untl <= at then from = at end
-    untl = now + GRACE_MS
+    if ends_at <= at then from = at end
+    ends_at = now + GRACE_MS
   end
   -- A later end was written before the clock was set back.
-  leases_end_at = untl > now and untl <= now + GRACE_MS and from or now
-  if is_gap or stamps then call('SET', Key.alive, digits(now) .. ' ' .. digits(from) .. ' ' .. digits(untl)) end
+  leases_end_at = ends_at > now and ends_at <= now + GRACE_MS and from or now
+  if is_gap or stamps then call('SET', Key.alive, digits(now) .. ' ' .. digits(from) .. ' ' .. digits(ends_at)) end
   if is_gap then
     local count, pools = 0, read_or_nil('HKEYS', Key.pools) or {}
     for _, pool in ipairs(pools) do
       count = count + (read_or_nil('ZCOUNT', Key.pool_calls(pool), '(' .. digits(from), digits(now)) or 0)
     end
-    event('leases_extended', 'calls', count, 'gap_seconds', digits(math.floor((now - at) / 1000)), 'until', digits(untl))
+    event('leases_extended', 'calls', count, 'gap_seconds', digits(math.floor((now - at) / 1000)), 'until', digits(ends_at))
   end
   return leases_end_at
 end

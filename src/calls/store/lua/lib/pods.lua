@@ -9,8 +9,8 @@ end
 -- Why a pod may not take a call, or false. A mark without a deadline blocks for as long as it exists.
 local function block_of(draining, suspended)
   if suspended then return suspended end
-  local untl = draining and deadline_of(draining)
-  if draining and (not untl or untl > now) then return 'draining' end
+  local deadline = draining and deadline_of(draining)
+  if draining and (not deadline or deadline > now) then return 'draining' end
   return false
 end
 

@@ -13,7 +13,7 @@ import { assignmentOf, registrationOf, wantedPool } from './registration.js';
 const registerBatch = 50;
 const removeBatch = 10;
 
-export interface PlacerOptions {
+export interface PodWriterOptions {
   source: Pick<PodSource, 'name'>;
   settings: Settings;
   pools: PoolStore;
@@ -21,17 +21,17 @@ export interface PlacerOptions {
   onCallsLost?: (count: number, reason: string) => void;
 }
 
-export interface Placed extends Record<string, number> {
+export interface WriteCounts extends Record<string, number> {
   registered: number;
   moved: number;
   removed: number;
   calls_lost: number;
 }
 
-export const nothingPlaced = (): Placed => ({ registered: 0, moved: 0, removed: 0, calls_lost: 0 });
+export const noWrites = (): WriteCounts => ({ registered: 0, moved: 0, removed: 0, calls_lost: 0 });
 
-export class Placer {
-  readonly #options: PlacerOptions;
+export class PodWriter {
+  readonly #options: PodWriterOptions;
   /** The last version of each pod; of a deleted pod until a list confirms the deletion. */
   readonly #seen = new Map<string, bigint>();
   #newest = 0n;
@@ -41,7 +41,7 @@ export class Placer {
   /** Pods that could not be registered, by key: logged once, not with every list. */
   readonly #unreadable = new Map<string, string>();
 
-  constructor(options: PlacerOptions) {
+  constructor(options: PodWriterOptions) {
     this.#options = options;
   }
 
@@ -49,11 +49,11 @@ export class Placer {
    * Writes the pods of a list. The list shows each pod as of the version of the list, however old its object is: so the
    * version of the list may be outdated, not that of the object.
    */
-  async place(
+  async writeList(
     epoch: string,
     pods: readonly ClusterPod[],
     version: string,
-    counts: Placed,
+    counts: WriteCounts,
     signal: AbortSignal,
   ): Promise<void> {
     for (const batch of batches(pods, registerBatch)) {
@@ -69,7 +69,7 @@ export class Placer {
   }
 
   /** Writes a change of the watch. A watch behind the last list may still report a pod that the list did not have. */
-  async follow(epoch: string, pod: ClusterPod, counts: Placed, signal: AbortSignal): Promise<void> {
+  async writeChange(epoch: string, pod: ClusterPod, counts: WriteCounts, signal: AbortSignal): Promise<void> {
     await this.#inTurn(async () => {
       const isBehind = !this.#seen.has(pod.name) && (numberOf(pod.version) ?? this.#listed) < this.#listed;
       if (!signal.aborted && !isBehind && this.#isCurrent(pod)) await this.#apply(epoch, [pod], counts);
@@ -81,7 +81,7 @@ export class Placer {
     epoch: string,
     names: readonly string[],
     version: string,
-    counts: Placed,
+    counts: WriteCounts,
     signal: AbortSignal,
   ): Promise<void> {
     for (const batch of batches(names, removeBatch)) {
@@ -164,7 +164,7 @@ export class Placer {
     return seen !== undefined && number !== undefined && seen > number;
   }
 
-  async #apply(epoch: string, pods: readonly ClusterPod[], counts: Placed): Promise<void> {
+  async #apply(epoch: string, pods: readonly ClusterPod[], counts: WriteCounts): Promise<void> {
     const { settings, pools, source } = this.#options;
     const deleted = pods.filter(({ state }) => state === 'gone').map(({ name }) => name);
     const present = pods.filter(({ state }) => state !== 'gone');
@@ -181,7 +181,7 @@ export class Placer {
       if (results[i]?.outcome === 'new') this.#logUnknownTier(pod, results[i]?.pool);
   }
 
-  #count({ podName, pool, outcome, lostCalls, wrongKey }: Registered, counts: Placed): void {
+  #count({ podName, pool, outcome, lostCalls, wrongKey }: Registered, counts: WriteCounts): void {
     const { log } = this.#options;
     if (wrongKey === undefined) this.#unreadable.delete(podName);
     else this.#logUnreadable(podName, wrongKey);
@@ -210,7 +210,7 @@ export class Placer {
     log.warn({ pod: pod.name, tier: pod.tier, pool }, 'unknown tier label; default pool used');
   }
 
-  async #remove(epoch: string, names: readonly string[], reason: string, counts: Placed): Promise<void> {
+  async #remove(epoch: string, names: readonly string[], reason: string, counts: WriteCounts): Promise<void> {
     if (names.length === 0) return;
     const { pools, log } = this.#options;
     for (const { podName, wasKnown, lostCalls } of await pools.remove(epoch, names, reason)) {
@@ -221,7 +221,7 @@ export class Placer {
     }
   }
 
-  #countLost(pod: string, calls: readonly string[], reason: string, counts: Placed): void {
+  #countLost(pod: string, calls: readonly string[], reason: string, counts: WriteCounts): void {
     if (calls.length === 0) return;
     const { log, onCallsLost } = this.#options;
     counts.calls_lost += calls.length;

@@ -7,7 +7,7 @@ import type { Clock } from '../clock.js';
 /** Takes a few milliseconds for any input. */
 const sliceSize = 100_000;
 
-export class Work {
+export class WorkSlices {
   readonly #clock: Clock;
   readonly #signal: AbortSignal;
   #left = sliceSize;

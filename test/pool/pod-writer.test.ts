@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { EpochRefused } from '../../src/calls/store/pool-store.js';
 import type { ClusterPod } from '../../src/cluster/pods.js';
-import { nothingPlaced } from '../../src/pool/placer.js';
+import { noWrites } from '../../src/pool/pod-writer.js';
 import { describeEngines } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
 import { type Leader, openLeader } from './fixture.js';
@@ -31,8 +31,8 @@ describeEngines('placing pods', (engine) => {
   });
 
   const watch = async (...changes: ClusterPod[]) => {
-    const counts = nothingPlaced();
-    for (const change of changes) await leader.placer.follow(leader.store.epoch, change, counts, never);
+    const counts = noWrites();
+    for (const change of changes) await leader.writer.writeChange(leader.store.epoch, change, counts, never);
     return counts;
   };
   const list = (version: string, ...pods: ClusterPod[]) => {
@@ -69,15 +69,15 @@ describeEngines('placing pods', (engine) => {
     await watch(pod('20'));
     leader.source.version = '20';
     await leader.store.register(['b'], 'pool:basic');
-    const counts = nothingPlaced();
-    await leader.placer.remove(leader.store.epoch, ['a', 'b'], '19', counts, never);
+    const counts = noWrites();
+    await leader.writer.remove(leader.store.epoch, ['a', 'b'], '19', counts, never);
     expect(await known()).toEqual(['a']);
     expect(counts.removed).toBe(1);
   });
 
   it('the brake holds no pod that the watch has announced after the list', async () => {
     await watch(pod('20'), pod('9', { name: 'b' }));
-    await leader.placer.hold(leader.store.epoch, ['a', 'b'], '19', never);
+    await leader.writer.hold(leader.store.epoch, ['a', 'b'], '19', never);
     expect([await suspension('a'), await suspension('b')]).toEqual([null, 'unconfirmed']);
     expect((await leader.store.pools.removals()).held).toEqual(['b']);
   });
@@ -93,7 +93,7 @@ describeEngines('placing pods', (engine) => {
     await list('14', pod('13', { ...second, restarts: 0 }));
     const call = await allocate('1');
     expect(call).toMatchObject({ podName: 'a' });
-    expect(await watch(late)).toEqual(nothingPlaced());
+    expect(await watch(late)).toEqual(noWrites());
     expect(await uid()).toBe('second');
     expect(await suspension()).toBeNull();
     expect(await leader.store.calls.renew('1', call?.fence)).toMatchObject({ podName: 'a' });
@@ -102,7 +102,7 @@ describeEngines('placing pods', (engine) => {
   it('a pod that a list did not have is not restored by a watch that is behind', async () => {
     await list('10', pod('10'), pod('9', { name: 'b' }));
     await list('20', pod('9', { name: 'b' }));
-    expect(await watch(pod('15'), pod('16', { state: 'terminating' }))).toEqual(nothingPlaced());
+    expect(await watch(pod('15'), pod('16', { state: 'terminating' }))).toEqual(noWrites());
     expect(await known()).toEqual(['b']);
     // Nor one that came and went between two lists.
     await watch(pod('17', { name: 'c' }), pod('18', { name: 'c', ...gone }));
@@ -113,7 +113,7 @@ describeEngines('placing pods', (engine) => {
 
   it('a pod that a list is removing is not restored by a watch that is behind', async () => {
     await list('10', pod('10'));
-    const removal = leader.placer.remove(leader.store.epoch, ['a'], '20', nothingPlaced(), never);
+    const removal = leader.writer.remove(leader.store.epoch, ['a'], '20', noWrites(), never);
     await Promise.all([removal, watch(pod('15'))]);
     expect(await known()).toEqual([]);
   });
@@ -161,7 +161,7 @@ describeEngines('placing pods', (engine) => {
     }
     expect(leader.log.filter(({ msg }) => /went backwards/.test(msg))).toHaveLength(1);
     expect(await uid()).toBe('second');
-    expect(await watch(pod('51', { ...second, state: 'terminating' }))).toEqual(nothingPlaced());
+    expect(await watch(pod('51', { ...second, state: 'terminating' }))).toEqual(noWrites());
     expect(await suspension()).toBe('terminating');
     expect(await watch(pod('52', { name: 'b', ...gone }))).toMatchObject({ removed: 1 });
     // And the old days do not count as newer.
@@ -205,7 +205,7 @@ describeEngines('placing pods', (engine) => {
   });
 
   it('a failed write rejects for its caller only, and may be repeated', async () => {
-    const before = leader.placer.follow('1', pod('10'), nothingPlaced(), never);
+    const before = leader.writer.writeChange('1', pod('10'), noWrites(), never);
     const after = watch(pod('5', { name: 'b' }));
     await expect(before).rejects.toBeInstanceOf(EpochRefused);
     expect(await after).toMatchObject({ registered: 1 });
@@ -221,7 +221,7 @@ describeEngines('placing pods', (engine) => {
       stop.abort();
       return register(...args);
     });
-    await leader.placer.place(leader.store.epoch, many, '10', nothingPlaced(), stop.signal);
+    await leader.writer.writeList(leader.store.epoch, many, '10', noWrites(), stop.signal);
     expect(await known()).toHaveLength(50);
     spy.mockRestore();
     // A report that was not written counts as not seen.
@@ -235,9 +235,9 @@ describeEngines('placing pods', (engine) => {
       return remove(...args);
     });
     const names = many.map(({ name }) => name);
-    await leader.placer.remove(leader.store.epoch, names, '11', nothingPlaced(), again.signal);
+    await leader.writer.remove(leader.store.epoch, names, '11', noWrites(), again.signal);
     expect(await known()).toHaveLength(110);
-    await leader.placer.hold(leader.store.epoch, names, '11', AbortSignal.abort());
+    await leader.writer.hold(leader.store.epoch, names, '11', AbortSignal.abort());
     expect(await leader.store.pools.removals()).toEqual({ held: [], confirmed: [] });
   });
 
