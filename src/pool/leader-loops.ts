@@ -1,5 +1,5 @@
 /**
- * The loops of the leader in one term: a full sync first, then watch, sweep, silence check, periodic sync and audit.
+ * The loops of the leader in one term: a full reconcile first, then watch, sweep, silence check, periodic reconcile and audit.
  *
  * Every write carries the epoch of the term. When the store refuses it, another replica took a newer one. A replica that
  * still holds the lock takes a newer epoch in turn (the lock decides); a replica that does not ends its term.
@@ -71,7 +71,7 @@ export class LeaderLoops {
     ];
     if (auditor && auditIntervalMs !== undefined) {
       const reporter = new AuditReporter({ ...options, auditor });
-      // Soon after the start of a term, but not before the first sync has repaired what it can.
+      // Soon after the start of a term, but not before the first reconcile has repaired what it can.
       const work: Work = async (_, signal) => {
         await this.firstSync;
         return reporter.runOnce(signal);
@@ -85,7 +85,7 @@ export class LeaderLoops {
     return this.#loops.map((loop) => loop.state);
   }
 
-  /** Resolves when the first sync has been tried. */
+  /** Resolves when the first reconcile has been tried. */
   get firstSync(): Promise<void> {
     return this.#reconcile.firstRound;
   }

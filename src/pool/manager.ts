@@ -55,7 +55,7 @@ export class PoolManager {
     return this.#loops?.states ?? [];
   }
 
-  /** Resolves after our first sync, or when another replica leads: usually the pods are registered then. */
+  /** Resolves after our first reconcile, or when another replica leads: usually the pods are registered then. */
   async start(): Promise<void> {
     this.#leadership.start();
     await this.#firstOutcome;
