@@ -77,6 +77,25 @@ describeBrowser('the console of a large fleet', (browser) => {
     expect(await page.locator('[data-pod]').count()).toBe(pods);
   });
 
+  it('changes the colour of a full pool without a transition of every pod', async () => {
+    const page = await browser.open(`${router.url}/#/overview`, { reducedMotion: 'no-preference' });
+    const full = page.getByRole('region', { name: 'basic', exact: true }).getByText('full', { exact: true });
+    await full.waitFor();
+    await page.evaluate(`(() => {
+      globalThis.transitions = 0;
+      document.addEventListener('transitionrun', ({ target }) => {
+        if (target.matches('[data-pod]')) transitions += 1;
+      });
+    })()`);
+    await router.post('/release', { call_sid: 'CA-0' });
+    await full.waitFor({ state: 'detached' });
+    await router.post('/allocate', { call_sid: 'CA-0' });
+    await full.waitFor();
+    // Transitions start with the next frame.
+    await page.evaluate('new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))');
+    expect(await page.evaluate('transitions')).toBe(0);
+  });
+
   it('applies its timeout to each page of a list', async () => {
     const page = await browser.open('about:blank');
     // Deadlines that pass when the test says so.
