@@ -14,8 +14,8 @@ const longestPauseMs = 10_000;
 const longestSilenceMs = 35_000;
 
 export interface StreamListener {
-  /** Connected. `resumed` is false when earlier events may have been missed. */
-  opened(resumed: boolean): void;
+  /** Connected; after a break events may have been missed. */
+  opened(): void;
   heard(events: RouterEvent[]): void;
   broke(error: unknown): void;
 }
@@ -26,45 +26,39 @@ export interface Following {
   hurry(): void;
 }
 
-export function followEvents(listener: StreamListener): Following {
+export function followEvents({ opened, heard, broke }: StreamListener): Following {
   const over = new AbortController();
-  const waiting: Waiting = { hurry: () => {} };
-  void follow(listener, over.signal, waiting);
-  return { stop: () => over.abort(), hurry: () => waiting.hurry() };
-}
-
-interface Waiting {
-  hurry: () => void;
-}
-
-async function follow(listener: StreamListener, over: AbortSignal, waiting: Waiting): Promise<void> {
+  let hurry = () => {};
   let last: string | undefined;
-  let pauseMs = firstPauseMs;
-  while (!over.aborted) {
-    const line = new AbortController();
-    const hangUp = () => line.abort();
-    over.addEventListener('abort', hangUp, { once: true });
-    try {
-      const response = await request(last === undefined ? '/events' : `/events?since=${last}`, {
-        signal: line.signal,
+  const follow = async () => {
+    let pauseMs = firstPauseMs;
+    for (;;) {
+      const line = new AbortController();
+      try {
+        const signal = AbortSignal.any([over.signal, line.signal]);
+        const response = await request(last === undefined ? '/events' : `/events?since=${last}`, { signal });
+        opened();
+        pauseMs = firstPauseMs;
+        await read(response, line, (events) => {
+          last = events.at(-1)?.id ?? last;
+          heard(events);
+        });
+        throw new Error('the event stream ended');
+      } catch (error) {
+        line.abort();
+        if (over.signal.aborted) return;
+        broke(error);
+      }
+      await new Promise<void>((resolve) => {
+        hurry = resolve;
+        setTimeout(resolve, pauseMs * (0.5 + Math.random()));
       });
-      listener.opened(last !== undefined);
-      pauseMs = firstPauseMs;
-      await read(response, line, (events) => {
-        last = events.at(-1)?.id ?? last;
-        listener.heard(events);
-      });
-      if (!over.aborted) listener.broke(new Error('the event stream ended'));
-    } catch (error) {
-      if (!over.aborted) listener.broke(error);
-    } finally {
-      over.removeEventListener('abort', hangUp);
-      line.abort();
+      if (over.signal.aborted) return;
+      pauseMs = Math.min(pauseMs * 2, longestPauseMs);
     }
-    if (over.aborted) return;
-    await pause(pauseMs * (0.5 + Math.random()), over, waiting);
-    pauseMs = Math.min(pauseMs * 2, longestPauseMs);
-  }
+  };
+  void follow();
+  return { stop: () => over.abort(), hurry: () => hurry() };
 }
 
 async function read(response: Response, line: AbortController, heard: (events: RouterEvent[]) => void) {
@@ -98,17 +92,4 @@ function parse(block: string): RouterEvent[] {
   } catch {
     return [];
   }
-}
-
-async function pause(ms: number, over: AbortSignal, waiting: Waiting): Promise<void> {
-  await new Promise<void>((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    waiting.hurry = () => {
-      clearTimeout(timer);
-      resolve();
-    };
-    over.addEventListener('abort', waiting.hurry, { once: true });
-  });
-  over.removeEventListener('abort', waiting.hurry);
-  waiting.hurry = () => {};
 }
