@@ -24,14 +24,18 @@ export interface Waits {
   unservedShare: number | null;
 }
 
-type Rates = Pick<
-  HistoryPoint,
-  | 'allocated'
-  | 'no_pods'
-  | 'errors'
-  | 'shed'
-  | `waits_${'served' | 'within_5s' | 'within_20s' | 'abandoned' | 'expired'}`
->;
+const counted = [
+  'allocated',
+  'no_pods',
+  'errors',
+  'shed',
+  'waits_served',
+  'waits_within_5s',
+  'waits_within_20s',
+  'waits_abandoned',
+  'waits_expired',
+] as const;
+type Rates = Pick<HistoryPoint, (typeof counted)[number]>;
 
 export function trafficOf({ points, replicas, step_seconds }: History): Traffic {
   // The newest step is not complete: its rates cover the part that every router has reported.
@@ -40,17 +44,7 @@ export function trafficOf({ points, replicas, step_seconds }: History): Traffic 
     Math.max(0, Math.min(step_seconds, (knownUntil - Date.parse(at)) / 1000));
   const total = (rate: (point: HistoryPoint) => number) =>
     points.reduce((sum, point) => sum + rate(point) * secondsOf(point), 0);
-  const sums: Rates = {
-    allocated: total((p) => p.allocated),
-    no_pods: total((p) => p.no_pods),
-    errors: total((p) => p.errors),
-    shed: total((p) => p.shed),
-    waits_served: total((p) => p.waits_served),
-    waits_within_5s: total((p) => p.waits_within_5s),
-    waits_within_20s: total((p) => p.waits_within_20s),
-    waits_abandoned: total((p) => p.waits_abandoned ?? 0),
-    waits_expired: total((p) => p.waits_expired ?? 0),
-  };
+  const sums = Object.fromEntries(counted.map((name) => [name, total((point) => point[name] ?? 0)])) as Rates;
   const unserved = unservedOf(sums);
   const waits = sums.waits_served + unserved;
   return {

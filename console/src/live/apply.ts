@@ -123,7 +123,7 @@ function untilOf(ms: string | undefined): string | null {
   return ms !== undefined && /^\d+$/.test(ms) ? new Date(Number(ms)).toISOString() : null;
 }
 
-/** The most frequent time between a call's last renewal and its deadline. */
+/** The longest time between the last renewal of a call and its deadline. */
 export function learnLease(calls: Iterable<Call>): number {
   let longest = 0;
   for (const { allocated_at, renewed_at, lease_expires_at } of calls) {
