@@ -1,7 +1,7 @@
 /** Keyboard shortcuts outside fields and dialogs. */
 import { useLayoutEffect } from 'preact/hooks';
-import { keys } from './preferences';
-import { addressOf, go, type PageName, pageNames } from './routes';
+import { preferenceOf } from './preferences';
+import { addressOf, closePanel, go, type PageName, pageNames } from './routes';
 
 export const letters: Record<PageName, string> = {
   overview: 'o',
@@ -14,22 +14,21 @@ export const letters: Record<PageName, string> = {
 };
 
 const chordMs = 2000;
+let chordUntil = 0;
 
 interface KeyboardListener {
   onHelp: () => void;
   /** On a page without a search field. */
   onFind: () => void;
-  onEscape: () => void;
 }
 
-export function useKeyboard({ onHelp, onFind, onEscape }: KeyboardListener): void {
+export function useKeyboard({ onHelp, onFind }: KeyboardListener): void {
   useLayoutEffect(() => {
-    let chordUntil = 0;
     const pressed = (event: KeyboardEvent) => {
       const { target, key } = event;
       if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
       if (target instanceof Element && target.closest('input, select, textarea')) return;
-      if (keys.value === 'off' && key !== 'Escape') return;
+      if (preferenceOf('keys') === 'off' && key !== 'Escape') return;
       const isChord = event.timeStamp < chordUntil;
       chordUntil = 0;
       const page = isChord
@@ -40,7 +39,7 @@ export function useKeyboard({ onHelp, onFind, onEscape }: KeyboardListener): voi
       if (page) go(addressOf(page));
       else if (key === 'g') chordUntil = event.timeStamp + chordMs;
       else if (key === '?') onHelp();
-      else if (key === 'Escape') onEscape();
+      else if (key === 'Escape') closePanel();
       else if (key === '/') {
         // Otherwise the key would be typed into the field.
         event.preventDefault();
@@ -52,5 +51,5 @@ export function useKeyboard({ onHelp, onFind, onEscape }: KeyboardListener): voi
     };
     addEventListener('keydown', pressed);
     return () => removeEventListener('keydown', pressed);
-  }, [onHelp, onFind, onEscape]);
+  });
 }

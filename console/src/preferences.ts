@@ -1,47 +1,41 @@
-/** The preferences of the user, stored in the browser. The style sheet sees them as `data-theme` and `data-keys`. */
+/**
+ * The preferences of the user: attributes of the page, `data-theme` and `data-keys`, where the style sheet sees them, and
+ * stored in the browser.
+ */
 import { useState } from 'preact/hooks';
 
-export class Preference<T extends string> {
-  #value: T;
-  readonly #listeners = new Set<() => void>();
+/** The first value is the default, which is neither set nor stored. */
+const values = {
+  theme: ['system', 'light', 'dark'],
+  /** Single-character keys can be turned off, for users of speech input. */
+  keys: ['on', 'off'],
+} as const;
+type Name = keyof typeof values;
+type Value<N extends Name> = (typeof values)[N][number];
 
-  /** The first of the values is the default, which is not stored. */
-  constructor(
-    readonly name: 'theme' | 'keys',
-    readonly values: readonly [T, ...T[]],
-  ) {
-    const stored = unlessBlocked(() => localStorage.getItem(this.#key));
-    this.#value = values.find((value) => value === stored) ?? values[0];
-    this.#show();
-  }
+const { dataset } = document.documentElement;
+const keyOf = (name: Name) => `smart-router-${name}`;
 
-  get value(): T {
-    return this.#value;
-  }
+for (const name of ['theme', 'keys'] as const) {
+  const stored = unlessBlocked(() => localStorage.getItem(keyOf(name)));
+  const value = values[name].slice(1).find((known) => known === stored);
+  if (value !== undefined) dataset[name] = value;
+}
 
-  set(value: T): void {
-    this.#value = value;
+export const preferenceOf = <N extends Name>(name: N) => (dataset[name] ?? values[name][0]) as Value<N>;
+
+export function usePreference<N extends Name>(name: N): [Value<N>, (value: Value<N>) => void] {
+  const [, setValue] = useState<Value<N>>();
+  const change = (value: Value<N>) => {
+    const isDefault = value === values[name][0];
+    if (isDefault) delete dataset[name];
+    else dataset[name] = value;
     unlessBlocked(() =>
-      value === this.values[0] ? localStorage.removeItem(this.#key) : localStorage.setItem(this.#key, value),
+      isDefault ? localStorage.removeItem(keyOf(name)) : localStorage.setItem(keyOf(name), value),
     );
-    this.#show();
-  }
-
-  onChange(listener: () => void): () => void {
-    this.#listeners.add(listener);
-    return () => void this.#listeners.delete(listener);
-  }
-
-  get #key(): string {
-    return `smart-router-${this.name}`;
-  }
-
-  #show(): void {
-    const { dataset } = document.documentElement;
-    if (this.#value === this.values[0]) delete dataset[this.name];
-    else dataset[this.name] = this.#value;
-    for (const listener of this.#listeners) listener();
-  }
+    setValue(value);
+  };
+  return [preferenceOf(name), change];
 }
 
 /** Without storage a preference lasts until the page is closed. */
@@ -51,31 +45,4 @@ function unlessBlocked<T>(use: () => T): T | undefined {
   } catch {
     return undefined;
   }
-}
-
-export function usePreference<T extends string>(preference: Preference<T>): [T, (value: T) => void] {
-  const [value, setValue] = useState(preference.value);
-  return [
-    value,
-    (next) => {
-      setValue(next);
-      preference.set(next);
-    },
-  ];
-}
-
-export type Theme = 'system' | 'light' | 'dark';
-export const theme = new Preference<Theme>('theme', ['system', 'light', 'dark']);
-/** Single-character keys can be turned off, for users of speech input. */
-export const keys = new Preference('keys', ['on', 'off']);
-
-/** For canvas drawings, which do not follow the style sheet. */
-export function onThemeChange(listener: () => void): () => void {
-  const system = matchMedia('(prefers-color-scheme: dark)');
-  system.addEventListener('change', listener);
-  const forget = theme.onChange(listener);
-  return () => {
-    system.removeEventListener('change', listener);
-    forget();
-  };
 }

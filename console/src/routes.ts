@@ -11,10 +11,11 @@ export interface Route {
   page: RouteName;
   /** The item in the side panel. */
   item: string | undefined;
-  query: URLSearchParams;
+  /** The filters of the page. */
+  query: Readonly<Record<string, string>>;
 }
 
-export function parseRoute(hash: string): Route {
+function parseRoute(hash: string): Route {
   const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?', 2);
   const [page = '', ...rest] = path.split('/');
   const known = [...pageNames, runbook].find((name) => name === page) as RouteName | undefined;
@@ -22,7 +23,7 @@ export function parseRoute(hash: string): Route {
   return {
     page: known ?? 'overview',
     item: item === '' ? undefined : decode(item),
-    query: new URLSearchParams(query),
+    query: Object.fromEntries(new URLSearchParams(query)),
   };
 }
 
@@ -32,7 +33,7 @@ export function runbookAddress(path: string): string | undefined {
   return name === undefined ? undefined : `#/${runbook}/${name}/${anchor}`;
 }
 
-export function addressOf(page: RouteName, item?: string, query: Record<string, string> = {}): string {
+export function addressOf(page: RouteName, item?: string, query: Route['query'] = {}): string {
   const filled = Object.entries(query).filter(([, value]) => value !== '');
   const search = filled.length > 0 ? `?${new URLSearchParams(filled)}` : '';
   return `#/${page}${item === undefined ? '' : `/${encodeURIComponent(item)}`}${search}`;
@@ -42,9 +43,15 @@ export function go(address: string): void {
   location.hash = address;
 }
 
-/** Changes the filters without a new entry in the browser history. */
-export function refine(address: string): void {
-  history.replaceState(null, '', address);
+export function closePanel(): void {
+  const { page, item, query } = parseRoute(location.hash);
+  if (item !== undefined && page !== runbook) go(addressOf(page, undefined, query));
+}
+
+/** Changes filters of the open page without a new entry in the browser history. */
+export function refine(change: Record<string, string>): void {
+  const { page, item, query } = parseRoute(location.hash);
+  history.replaceState(null, '', addressOf(page, item, { ...query, ...change }));
   dispatchEvent(new HashChangeEvent('hashchange'));
 }
 

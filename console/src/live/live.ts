@@ -73,14 +73,13 @@ export class Live {
     heard: 0,
     trims: 0,
     known: new Set(),
-    shown: new Set(),
+    shown: new Set(['status']),
     staleSince: undefined,
     outage: undefined,
     fleetVersion: 0,
   };
   readonly #listeners = new Set<() => void>();
   readonly #eventListeners = new Set<(events: RouterEvent[]) => void>();
-  #topics: readonly Topic[] = ['status'];
   /** Events since the start of the oldest running read. */
   #since: RouterEvent[] = [];
   #stream: Following | undefined;
@@ -121,12 +120,7 @@ export class Live {
 
   /** Sets the topics of the open page; reads them at once and repeatedly. */
   show(topics: readonly Topic[]): void {
-    this.#topics = [
-      'status',
-      'alerts',
-      ...topics.filter((topic) => topic !== 'status' && topic !== 'alerts'),
-    ];
-    this.state.shown = new Set(this.#topics);
+    this.state.shown = new Set<Topic>(['status', 'alerts', ...topics]);
     if (this.#stream) this.read();
     if (this.state.shown.has('records')) this.readRecords();
   }
@@ -156,14 +150,15 @@ export class Live {
     const round = new AbortController();
     const deadline = () => withTimeout(timeoutMs, AbortSignal.any([signal, round.signal]));
     const beganAt = performance.now();
+    const topics = [...this.state.shown];
     let retryAfterMs = 0;
     try {
-      const results = await Promise.all(this.#topics.map((topic) => this.#fetch(topic, deadline)));
+      const results = await Promise.all(topics.map((topic) => this.#fetch(topic, deadline)));
       if (signal.aborted) return noRest;
       for (const apply of results) apply();
       for (const event of this.#since) applyEvent(this.state, event);
       this.state.leaseMs = learnLease(this.state.calls.values()) || this.state.leaseMs;
-      this.state.known = new Set([...this.state.known, ...this.#topics]);
+      this.state.known = new Set([...this.state.known, ...topics]);
       this.state.fleetVersion += 1;
       // After an outage the stream reconnects at once.
       if (this.#failedReads > 0) this.#stream?.hurry();

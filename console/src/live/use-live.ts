@@ -1,6 +1,5 @@
 /** Hooks for the live state: a component renders again only when its selected value changes. */
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { RouterEvent } from '../types';
 import { type LiveState, live, type Topic } from './live';
 
 export function useLive<T>(select: (state: LiveState) => T): T {
@@ -32,10 +31,4 @@ export function useFleet<Name extends keyof Fleet>(name: Name): readonly FleetIt
 export function useTopics(...topics: Topic[]): void {
   // Depends on the names, not on the identity of the array.
   useEffect(() => live.show(topics), [topics.join()]);
-}
-
-export function useEvents(listener: (events: RouterEvent[]) => void): void {
-  const latest = useRef(listener);
-  latest.current = listener;
-  useLayoutEffect(() => live.onEvents((events) => latest.current(events)), []);
 }

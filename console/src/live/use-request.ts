@@ -1,6 +1,8 @@
 /** An answer of the router for one page: read at once, then every few seconds, and kept while reads fail. */
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { ApiError, ask, sentenceOf, withTimeout } from '../api';
+import type { RouterEvent } from '../types';
+import { live } from './live';
 import { type RepeatedRead, repeat } from './repeat';
 
 export interface RequestState<T> {
@@ -12,25 +14,34 @@ export interface RequestState<T> {
   again: () => void;
 }
 
+interface RequestOptions {
+  /** 0: once, and again only while the router cannot answer. */
+  intervalMs?: number;
+  /** The body of a POST that changes nothing. */
+  body?: object;
+  /** An event after which the answer is read again. */
+  when?: (event: RouterEvent) => boolean;
+}
+
 const retryMs = 3000;
 const minMs = 1000;
 const timeoutMs = 20_000;
 
-/**
- * Reads nothing without a path. `intervalMs` 0: once, and again only while the router cannot answer. `json`: the body of a
- * POST that changes nothing.
- */
-export function useRequest<T>(path: string | undefined, intervalMs = 5000, json?: string): RequestState<T> {
+/** Reads nothing without a path. */
+export function useRequest<T>(path: string | undefined, options: RequestOptions = {}): RequestState<T> {
+  const { intervalMs = 5000, body, when } = options;
+  const json = JSON.stringify(body);
   const asked = `${path} ${json}`;
   const [answer, setAnswer] = useState<{ asked: string; value: T }>();
   const [failure, setFailure] = useState<{ asked: string; error: unknown }>();
   const reading = useRef<RepeatedRead | undefined>(undefined);
+  const again = useCallback(() => reading.current?.again(), []);
   useEffect(() => {
     if (path === undefined) return;
     const mine = repeat(async (signal) => {
       try {
         const value = await ask<T>(path, {
-          ...(json === undefined ? {} : { method: 'POST', body: JSON.parse(json) }),
+          ...(body && { method: 'POST', body }),
           signal: withTimeout(timeoutMs, signal),
         });
         if (!signal.aborted) setAnswer({ asked, value });
@@ -46,12 +57,21 @@ export function useRequest<T>(path: string | undefined, intervalMs = 5000, json?
     });
     reading.current = mine;
     return mine.stop;
-  }, [path, json, asked, intervalMs]);
+  }, [asked, intervalMs]);
+  const isWanted = useRef(when);
+  isWanted.current = when;
+  useLayoutEffect(
+    () =>
+      live.onEvents((events) => {
+        if (events.some((event) => isWanted.current?.(event))) again();
+      }),
+    [],
+  );
   const error = failure?.asked === asked ? failure?.error : undefined;
   return {
     value: answer?.asked === asked ? answer?.value : undefined,
     problem: error === undefined ? undefined : sentenceOf(error),
     error,
-    again: useCallback(() => reading.current?.again(), []),
+    again,
   };
 }

@@ -5,7 +5,7 @@ import { useFleet, useLive, useTopics } from '../live/use-live';
 import { addressOf, go, type Route, refine } from '../routes';
 import type { Call, WaitingCall } from '../types';
 import { CallPanel } from '../ui/call-panel';
-import { Age, Choices, Countdown, Empty, PodLink, PoolChip, Search } from '../ui/parts';
+import { Age, CallLink, Choices, Countdown, Empty, PodLink, PoolChip, Search } from '../ui/parts';
 import { type Column, Table } from '../ui/table';
 
 const merchantColumn: Column<{ merchant_id: string }> = {
@@ -80,10 +80,8 @@ export function CallsPage({ route }: { route: Route }) {
   const calls = useFleet('calls');
   const waiting = useFleet('waiting');
   const isKnown = useLive((state) => state.known.has('calls'));
-  const { q = '', show = '' } = Object.fromEntries(route.query);
+  const { q = '', show = '' } = route.query;
   const isWaiting = show === 'waiting';
-  const query = { q, show };
-  const change = (to: Record<string, string>) => refine(addressOf('calls', route.item, { ...query, ...to }));
   const rows = useMemo(
     () =>
       calls.filter((call) => contains(q, call.call_sid, call.pod_name, call.merchant_id, call.source_pool)),
@@ -96,18 +94,14 @@ export function CallsPage({ route }: { route: Route }) {
   const sid = q.trim();
   const lookUp = () => {
     const [only, another] = isWaiting ? waits : rows;
-    if (sid !== '') go(addressOf('calls', only && !another ? only.call_sid : sid, query));
+    if (sid !== '') go(addressOf('calls', only && !another ? only.call_sid : sid, route.query));
   };
   const sidColumn: Column<{ call_sid: string }> = {
     head: 'Call',
     width: 'minmax(104px, 1.6fr)',
     narrow: 'minmax(0, 1.2fr)',
     sort: (call) => call.call_sid,
-    cell: (call) => (
-      <a class="link mono" href={addressOf('calls', call.call_sid, query)}>
-        {call.call_sid}
-      </a>
-    ),
+    cell: (call) => <CallLink sid={call.call_sid} query={route.query} />,
   };
   const shared = { keyOf: (call: { call_sid: string }) => call.call_sid, selected: route.item };
 
@@ -118,7 +112,7 @@ export function CallsPage({ route }: { route: Route }) {
           label="Search calls"
           placeholder="Call id, pod, merchant"
           value={q}
-          onInput={(text) => change({ q: text })}
+          onInput={(text) => refine({ q: text })}
           onEnter={lookUp}
         />
         <button type="button" class="btn" disabled={sid === ''} onClick={lookUp}>
@@ -127,7 +121,7 @@ export function CallsPage({ route }: { route: Route }) {
         <Choices
           label="Calls"
           value={show}
-          onChange={(value) => change({ show: value })}
+          onChange={(value) => refine({ show: value })}
           options={[
             { value: '', text: 'Live', n: rows.length },
             { value: 'waiting', text: 'Waiting', n: waits.length },
@@ -185,9 +179,7 @@ export function CallsPage({ route }: { route: Route }) {
             }
           />
         )}
-        {route.item !== undefined && (
-          <CallPanel sid={route.item} onClose={() => go(addressOf('calls', undefined, query))} />
-        )}
+        {route.item !== undefined && <CallPanel sid={route.item} />}
       </div>
     </div>
   );

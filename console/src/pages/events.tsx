@@ -22,7 +22,8 @@ const columns: Column<RouterEvent>[] = [
 ];
 
 const pageSize = 200;
-const isNewer = (a: string, b: string) => {
+/** Above 0: a is newer. */
+const compareIds = (a: string, b: string) => {
   const [am = 0, as = 0] = a.split('-').map(Number);
   const [bm = 0, bs = 0] = b.split('-').map(Number);
   return am === bm ? as - bs : am - bm;
@@ -35,12 +36,10 @@ export function EventsPage({ route }: { route: Route }) {
     heard: useLive((state) => state.heard),
     trims: useLive((state) => state.trims),
   };
-  const { q = '', type = '' } = Object.fromEntries(route.query);
+  const { q = '', type = '' } = route.query;
   const [paused, setPaused] = useState<typeof now>();
   const shown = paused ?? now;
   const past = usePast(q.trim(), type, shown);
-  const refineTo = (change: Record<string, string>) =>
-    refine(addressOf('events', undefined, { q, type, ...change }));
 
   const rows = useMemo(() => {
     const fits = (event: RouterEvent) =>
@@ -49,7 +48,7 @@ export function EventsPage({ route }: { route: Route }) {
     const oldestHeard = latest.at(-1)?.id;
     const seen = new Set(latest.map(({ id }) => id));
     const before = past.events.filter(
-      ({ id }) => !seen.has(id) && (oldestHeard === undefined || isNewer(oldestHeard, id) > 0),
+      ({ id }) => !seen.has(id) && (oldestHeard === undefined || compareIds(oldestHeard, id) > 0),
     );
     return [...latest, ...before];
   }, [shown.events, past.events, q, type]);
@@ -62,13 +61,13 @@ export function EventsPage({ route }: { route: Route }) {
           label="Search events"
           placeholder="Call, pod, merchant, reason"
           value={q}
-          onInput={(text) => refineTo({ q: text })}
+          onInput={(text) => refine({ q: text })}
         />
         <Select
           label="Kind of event"
           value={type}
           options={[['', 'All kinds'], ...eventTypes.map((name) => [name, eventName(name)] as const)]}
-          onChange={(value) => refineTo({ type: value })}
+          onChange={(value) => refine({ type: value })}
         />
         <button
           type="button"

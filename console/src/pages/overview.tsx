@@ -109,7 +109,7 @@ function WaitTiles() {
   const hasWaited = (waits?.served ?? 0) + (waits?.unserved ?? 0) > 0;
   if (waiting === 0 && !hasWaited && !points.some((point) => (point.waiting ?? 0) > 0)) return null;
   return (
-    <section class="tiles waits" aria-label="Waiting calls of the last hour">
+    <section class="tiles" aria-label="Waiting calls of the last hour">
       <Tile
         title="Waiting now"
         value={count(waiting)}
@@ -167,7 +167,7 @@ function Tile({ title, value, unit, sub, note, isBad, lines, show }: TileProps) 
   // Depends on the points; the lines are new functions in every rendering.
   const data = useMemo(
     () => ({
-      times: points.map((point) => Date.parse(point.at) / 1000),
+      times: points.map((point) => Date.parse(point.at)),
       lines: lines.map((pick) => points.map(pick)),
     }),
     [points],
@@ -181,15 +181,13 @@ function Tile({ title, value, unit, sub, note, isBad, lines, show }: TileProps) 
           {pointed ? show(lines[0]?.(pointed) ?? null) : value}
           {unit && isKnown && <small>{unit}</small>}
         </div>
-        <div class="sub">{pointed ? `at ${clockText(pointed.at)}` : sub}</div>
-        {note && <div class="sub">{note(pointed)}</div>}
+        <div class="soft small">{pointed ? `at ${clockText(pointed.at)}` : sub}</div>
+        {note && <div class="soft small">{note(pointed)}</div>}
       </div>
       {points.length > 1 ? (
         <Spark label={`${title}, the last hour`} times={data.times} lines={data.lines} onPoint={setAt} />
       ) : (
-        <div class="spark">
-          <div class="chart-none">{isKnown ? 'history starts now' : <span class="skeleton" />}</div>
-        </div>
+        <div class="spark chart-none">{isKnown && 'history starts now'}</div>
       )}
     </section>
   );

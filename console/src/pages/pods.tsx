@@ -11,9 +11,9 @@ import {
   stateOf,
   stateText,
 } from '../labels';
-import { useEvents, useFleet, useLive, useTopics } from '../live/use-live';
+import { useFleet, useLive, useTopics } from '../live/use-live';
 import { useRequest } from '../live/use-request';
-import { addressOf, go, type Route, refine } from '../routes';
+import { type Route, refine } from '../routes';
 import type { EventPage, Pod } from '../types';
 import { DrainButton, DrainProgress } from '../ui/drain';
 import { PastEvents } from '../ui/event-line';
@@ -26,6 +26,7 @@ import {
   Note,
   Pairs,
   Panel,
+  PodLink,
   PodMark,
   PoolChip,
   Search,
@@ -45,11 +46,7 @@ export function PodsPage({ route }: { route: Route }) {
   useTopics('pods');
   const pods = useFleet('pods');
   const isKnown = useLive((state) => state.known.has('pods'));
-  const query = Object.fromEntries(route.query);
-  const { q = '', state = '', tier = '' } = query;
-  const filter = (change: Record<string, string>) =>
-    refine(addressOf('pods', route.item, { ...query, ...change }));
-
+  const { q = '', state = '', tier = '' } = route.query;
   const found = useMemo(
     () =>
       pods.filter((pod) => {
@@ -64,7 +61,6 @@ export function PodsPage({ route }: { route: Route }) {
     [found, state],
   );
   const tiers = useMemo(() => [...new Set(pods.map((pod) => pod.tier))].sort(collator.compare), [pods]);
-  const close = () => go(addressOf('pods', undefined, query));
 
   const columns: Column<Pod>[] = [
     {
@@ -72,11 +68,7 @@ export function PodsPage({ route }: { route: Route }) {
       width: 'minmax(104px, 1.6fr)',
       narrow: 'minmax(0, 1.3fr)',
       sort: (pod) => pod.pod_name,
-      cell: (pod) => (
-        <a class="link mono" href={addressOf('pods', pod.pod_name, query)}>
-          {pod.pod_name}
-        </a>
-      ),
+      cell: (pod) => <PodLink name={pod.pod_name} query={route.query} />,
     },
     {
       head: 'Pool',
@@ -124,12 +116,12 @@ export function PodsPage({ route }: { route: Route }) {
           label="Search pods"
           placeholder="Pod name or call id"
           value={q}
-          onInput={(text) => filter({ q: text })}
+          onInput={(text) => refine({ q: text })}
         />
         <Choices
           label="State"
           value={state}
-          onChange={(value) => filter({ state: value })}
+          onChange={(value) => refine({ state: value })}
           options={[
             { value: '', text: 'All', n: found.length },
             ...podStates.map((one) => ({ value: one as string, text: stateLabels[one], n: counts[one] })),
@@ -144,7 +136,7 @@ export function PodsPage({ route }: { route: Route }) {
               (name) => [name, isMerchantPool(name) ? `${poolName(name)} (merchant)` : name] as const,
             ),
           ]}
-          onChange={(value) => filter({ tier: value })}
+          onChange={(value) => refine({ tier: value })}
         />
       </div>
       <DrainProgress />
@@ -188,22 +180,20 @@ export function PodsPage({ route }: { route: Route }) {
             )
           }
         />
-        {route.item !== undefined && <PodPanel name={route.item} onClose={close} />}
+        {route.item !== undefined && <PodPanel name={route.item} />}
       </div>
     </div>
   );
 }
 
-function PodPanel({ name, onClose }: { name: string; onClose: () => void }) {
+function PodPanel({ name }: { name: string }) {
   const pod = useLive((state) => state.pods.get(name));
   const isKnown = useLive((state) => state.known.has('pods'));
-  const past = useRequest<EventPage>(`/events/search?pod=${encodeURIComponent(name)}&limit=50`);
-  const { again } = past;
-  useEvents((events) => {
-    if (events.some((event) => event.pod === name)) again();
+  const past = useRequest<EventPage>(`/events/search?pod=${encodeURIComponent(name)}&limit=50`, {
+    when: (event) => event.pod === name,
   });
   return (
-    <Panel label={`Pod ${name}`} title={<span class="mono">{name}</span>} onClose={onClose}>
+    <Panel kind="Pod" id={name}>
       {pod ? (
         <>
           <div class="row">

@@ -4,7 +4,7 @@ import { count, figure, plural, spaced } from '../labels';
 import { live } from '../live/live';
 import { useLive, useTopics } from '../live/use-live';
 import { useRequest } from '../live/use-request';
-import { addressOf, type Route, refine } from '../routes';
+import { type Route, refine } from '../routes';
 import { durationText } from '../time';
 import type { HandledRecord, History, WorkflowNumbers } from '../types';
 import { Chip, Empty, Figure, Note } from '../ui/parts';
@@ -20,8 +20,7 @@ export function RecordsPage({ route }: { route: Route }) {
   // Chosen once: the list must not switch to another workflow while it is used.
   const found = useRef<string | undefined>(undefined);
   found.current ??= workflows?.find(({ stuck }) => stuck > 0)?.name;
-  const chosen = route.query.get('workflow') ?? found.current ?? workflows?.[0]?.name;
-  const choose = (workflow: string) => refine(addressOf('records', undefined, { workflow }));
+  const chosen = route.query.workflow ?? found.current ?? workflows?.[0]?.name;
   const [handling, setHandling] = useState<RecordsAction>();
   // Read again after each action: the list must not contain handled records.
   const [handledTimes, setHandledTimes] = useState(0);
@@ -55,7 +54,7 @@ export function RecordsPage({ route }: { route: Route }) {
             workflow={workflow}
             history={history}
             isChosen={workflow.name === chosen}
-            onChoose={() => choose(workflow.name)}
+            onChoose={() => refine({ workflow: workflow.name })}
             onRetry={() => setHandling({ what: 'retry', workflow: workflow.name })}
           />
         ))}
@@ -105,7 +104,7 @@ function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardPr
   );
   const chart = useMemo(
     () => ({
-      times: points.map((point) => Date.parse(point.at) / 1000),
+      times: points.map((point) => Date.parse(point.at)),
       lines: [points.map((point) => point.records?.[name]?.completed ?? null)],
     }),
     [points, name],
@@ -297,28 +296,26 @@ function Stuck({ workflow, known, onHandle }: StuckProps) {
         </div>
       </div>
       {request.problem && <Note tone="bad">{request.problem}</Note>}
-      <div class="stuck-table">
-        <Table
-          label={`Stuck records of ${workflow}`}
-          columns={columns}
-          rows={records}
-          keyOf={({ id }) => id}
-          below={({ outcome, worker, trace }) =>
-            [`will be ${outcomeText(outcome)}`, worker && `worker ${worker}`, trace && `last note: ${trace}`]
-              .filter(Boolean)
-              .join(' · ')
-          }
-          empty={
-            request.value ? (
-              <Empty icon="check" title="No stuck records">
-                Every record in Processing has a live worker.
-              </Empty>
-            ) : (
-              <Empty icon="records" title="Reading…" />
-            )
-          }
-        />
-      </div>
+      <Table
+        label={`Stuck records of ${workflow}`}
+        columns={columns}
+        rows={records}
+        keyOf={({ id }) => id}
+        below={({ outcome, worker, trace }) =>
+          [`will be ${outcomeText(outcome)}`, worker && `worker ${worker}`, trace && `last note: ${trace}`]
+            .filter(Boolean)
+            .join(' · ')
+        }
+        empty={
+          request.value ? (
+            <Empty icon="check" title="No stuck records">
+              Every record in Processing has a live worker.
+            </Empty>
+          ) : (
+            <Empty icon="records" title="Reading…" />
+          )
+        }
+      />
     </section>
   );
 }

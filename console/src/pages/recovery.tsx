@@ -1,9 +1,9 @@
 /** Recoveries of calls, pods and records in one list. */
 import { useMemo, useRef } from 'preact/hooks';
 import { capital, count, figure, plural, spaced, type Tone } from '../labels';
-import { useEvents, useTopics } from '../live/use-live';
+import { useTopics } from '../live/use-live';
 import { useRequest } from '../live/use-request';
-import { addressOf, type Route, refine } from '../routes';
+import { type Route, refine } from '../routes';
 import { durationText, routerNow } from '../time';
 import type { EventPage, Recoveries, RecoveryItem } from '../types';
 import { CallLink, Chip, Choices, Empty, Figure, Note, PodLink, PoolChip, Time } from '../ui/parts';
@@ -106,14 +106,11 @@ function useKeptOnlySince({ value, minutes }: { value: Recoveries | undefined; m
 
 export function RecoveryPage({ route }: { route: Route }) {
   useTopics('status');
-  const { minutes = '60', kind = '' } = Object.fromEntries(route.query);
-  const request = useRequest<Recoveries>(`/recoveries?minutes=${/^\d{1,5}$/.test(minutes) ? minutes : '60'}`);
-  const { value, again } = request;
-  useEvents((events) => {
-    if (events.some(({ type }) => /recovered|call_lost|pod_removed/.test(type))) again();
+  const { minutes = '60', kind = '' } = route.query;
+  const path = `/recoveries?minutes=${/^\d{1,5}$/.test(minutes) ? minutes : '60'}`;
+  const { value, problem } = useRequest<Recoveries>(path, {
+    when: ({ type }) => /recovered|call_lost|pod_removed/.test(type),
   });
-  const change = (to: Record<string, string>) =>
-    refine(addressOf('recovery', undefined, { minutes, kind, ...to }));
   const rows = useMemo(
     () => (value?.items ?? []).filter((item) => kind === '' || item.kind === kind),
     [value, kind],
@@ -133,12 +130,12 @@ export function RecoveryPage({ route }: { route: Route }) {
           label="Time"
           value={minutes}
           options={spans}
-          onChange={(value) => change({ minutes: value })}
+          onChange={(value) => refine({ minutes: value })}
         />
         <Choices
           label="Kind"
           value={kind}
-          onChange={(value) => change({ kind: value })}
+          onChange={(value) => refine({ kind: value })}
           options={[
             { value: '', text: 'All' },
             { value: 'call', text: 'Calls' },
@@ -148,7 +145,7 @@ export function RecoveryPage({ route }: { route: Route }) {
         />
         {value && <Period since={value.since} keptOnlySince={keptOnlySince} hasRecords={records > 0} />}
       </div>
-      {request.problem && <Note tone="bad">{request.problem}</Note>}
+      {problem && <Note tone="bad">{problem}</Note>}
       {value && (
         <section class="card stack" aria-label="Summary">
           <dl class="figures">

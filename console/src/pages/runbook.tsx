@@ -4,7 +4,7 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { Block, Inline } from '../../../scripts/runbook-pages.mjs';
 import type { Route } from '../routes';
-import { Empty, Note, PlainTable, Wide } from '../ui/parts';
+import { Empty, Note, PlainTable, Scroll } from '../ui/parts';
 
 type Pages = typeof import('virtual:runbook').default;
 
@@ -67,7 +67,7 @@ function BlockView({ block, place }: { block: Block; place: number }) {
     }
     case 'table':
       return (
-        <Wide label={`Table, part ${place} of the page`}>
+        <Scroll label={`Table, part ${place} of the page`}>
           <PlainTable
             columns={block.head.map((cell, index) => ({
               head: words(cell),
@@ -76,7 +76,7 @@ function BlockView({ block, place }: { block: Block; place: number }) {
             rows={block.rows}
             keyOf={(row) => JSON.stringify(row)}
           />
-        </Wide>
+        </Scroll>
       );
   }
 }

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
 import { Brand } from '../ui/icons';
+import { Note } from '../ui/parts';
 
 export function SignIn({ version, onDone }: { version: string; onDone: () => Promise<void> }) {
   const field = useRef<HTMLInputElement>(null);
@@ -49,13 +50,7 @@ export function SignIn({ version, onDone }: { version: string; onDone: () => Pro
             aria-describedby="key-help"
           />
         </label>
-        <div role="alert">
-          {refusal && (
-            <div class="note" data-tone="bad">
-              {refusal}
-            </div>
-          )}
-        </div>
+        {refusal && <Note tone="bad">{refusal}</Note>}
         <button type="submit" class="btn primary" disabled={isBusy}>
           {isBusy ? 'Signing in…' : 'Sign in'}
         </button>

@@ -1,36 +1,26 @@
 /** Tiers, merchants with their chains, and the changes of both. */
-import { useState } from 'preact/hooks';
 import { ask } from '../api';
 import { count, inChainOrder } from '../labels';
-import { useEvents, useLive, useTopics } from '../live/use-live';
+import { useLive, useTopics } from '../live/use-live';
 import { useRequest } from '../live/use-request';
-import type { EventPage, Merchant, Tiers } from '../types';
-import { ActionDialog } from '../ui/dialogs';
+import type { EventPage, Merchant, RouterEvent, Tiers } from '../types';
+import { ActionDialog, DialogButton } from '../ui/dialogs';
 import { limitsText, PastEvents } from '../ui/event-line';
 import { Icon } from '../ui/icons';
 import { MerchantDialog } from '../ui/merchant-dialog';
 import { notify } from '../ui/messages';
-import { Chain, Empty, Note, PlainTable, Wide } from '../ui/parts';
+import { Chain, Empty, Note, PlainTable, Scroll } from '../ui/parts';
 import { TiersDialog } from '../ui/tiers-dialog';
+
+const when = ({ type }: RouterEvent) => type === 'tiers_changed' || type === 'merchant_changed';
 
 export function TiersPage() {
   useTopics('status');
-  const tiers = useRequest<Tiers>('/tiers');
-  const merchants = useRequest<{ merchants: Merchant[] }>('/merchants');
-  const past = useRequest<EventPage>('/events/search?type=tiers_changed,merchant_changed&limit=50');
+  const tiers = useRequest<Tiers>('/tiers', { when });
+  const merchants = useRequest<{ merchants: Merchant[] }>('/merchants', { when });
+  const past = useRequest<EventPage>('/events/search?type=tiers_changed,merchant_changed&limit=50', { when });
   const pools = useLive((state) => state.status?.pools);
   const differs = useLive((state) => state.status?.tier_config_differs ?? false);
-  const [isEditing, setEditing] = useState(false);
-  const [merchant, setMerchant] = useState<Merchant | 'new'>();
-  const [leaving, setLeaving] = useState<string>();
-  const again = () => {
-    tiers.again();
-    merchants.again();
-    past.again();
-  };
-  useEvents((events) => {
-    if (events.some(({ type }) => type === 'tiers_changed' || type === 'merchant_changed')) again();
-  });
   const config = tiers.value;
   const rows = inChainOrder(Object.keys(config?.tiers ?? {}), config?.default_chain ?? []).flatMap((name) => {
     const tier = config?.tiers[name];
@@ -50,14 +40,16 @@ export function TiersPage() {
           <h2 id="tiers">Tiers</h2>
           <span class="row">
             <span class="soft small">{config ? `version ${config.version}` : ''}</span>
-            <button type="button" class="btn small" disabled={!config} onClick={() => setEditing(true)}>
-              Edit tiers
-            </button>
+            {config && (
+              <DialogButton dialog={(onClose) => <TiersDialog config={config} onClose={onClose} />}>
+                Edit tiers
+              </DialogButton>
+            )}
           </span>
         </header>
         {config && (
           <div class="stack">
-            <Wide label="Table of tiers">
+            <Scroll label="Table of tiers">
               <PlainTable
                 rows={rows}
                 keyOf={({ name }) => name}
@@ -78,7 +70,7 @@ export function TiersPage() {
                   { head: 'Calls per pod', class: 'num', cell: (tier) => count(tier.max_concurrent ?? 1) },
                 ]}
               />
-            </Wide>
+            </Scroll>
             <p class="row">
               <span class="soft small">Default chain</span>
               <Chain
@@ -98,9 +90,11 @@ export function TiersPage() {
       <section class="card" aria-labelledby="merchants">
         <header>
           <h2 id="merchants">Merchants</h2>
-          <button type="button" class="btn small" onClick={() => setMerchant('new')}>
-            <Icon name="plus" /> Add merchant
-          </button>
+          {config && (
+            <DialogButton dialog={(onClose) => <MerchantDialog config={config} onClose={onClose} />}>
+              <Icon name="plus" /> Add merchant
+            </DialogButton>
+          )}
         </header>
         {merchants.problem && <Note tone="bad">{merchants.problem}</Note>}
         {merchants.value?.merchants.length === 0 ? (
@@ -108,7 +102,7 @@ export function TiersPage() {
             Every call uses the default chain. Add a merchant to give it its own pool, tier or fallback.
           </Empty>
         ) : (
-          <Wide label="Table of merchants">
+          <Scroll label="Table of merchants">
             <PlainTable
               rows={merchants.value?.merchants ?? []}
               keyOf={({ merchant_id }) => merchant_id}
@@ -127,14 +121,28 @@ export function TiersPage() {
                   head: <span class="hidden-visually">Actions</span>,
                   cell: (one) => (
                     <span class="row end">
-                      {action('Edit', one, () => setMerchant(one))}
-                      {action('Delete', one, () => setLeaving(one.merchant_id))}
+                      {config && (
+                        <DialogButton
+                          label={`Edit ${one.merchant_id}`}
+                          dialog={(onClose) => (
+                            <MerchantDialog merchant={one} config={config} onClose={onClose} />
+                          )}
+                        >
+                          Edit
+                        </DialogButton>
+                      )}
+                      <DialogButton
+                        label={`Delete ${one.merchant_id}`}
+                        dialog={(onClose) => <DeleteDialog id={one.merchant_id} onClose={onClose} />}
+                      >
+                        Delete
+                      </DialogButton>
                     </span>
                   ),
                 },
               ]}
             />
-          </Wide>
+          </Scroll>
         )}
       </section>
 
@@ -144,42 +152,14 @@ export function TiersPage() {
         </header>
         <PastEvents past={past} none="No stored changes." />
       </section>
-
-      {isEditing && config && (
-        <TiersDialog config={config} onSaved={again} onClose={() => setEditing(false)} />
-      )}
-      {merchant !== undefined && config && (
-        <MerchantDialog
-          merchant={merchant === 'new' ? undefined : merchant}
-          config={config}
-          onSaved={again}
-          onClose={() => setMerchant(undefined)}
-        />
-      )}
-      {leaving !== undefined && (
-        <DeleteDialog id={leaving} onDeleted={again} onClose={() => setLeaving(undefined)} />
-      )}
     </div>
   );
 }
 
-const action = (verb: string, { merchant_id }: Merchant, act: () => void) => (
-  <button type="button" class="btn small" aria-label={`${verb} ${merchant_id}`} onClick={act}>
-    {verb}
-  </button>
-);
-
-interface DeleteDialogProps {
-  id: string;
-  onDeleted: () => void;
-  onClose: () => void;
-}
-
-function DeleteDialog({ id, onDeleted, onClose }: DeleteDialogProps) {
+function DeleteDialog({ id, onClose }: { id: string; onClose: () => void }) {
   const remove = async () => {
     await ask(`/merchants/${encodeURIComponent(id)}`, { method: 'DELETE' });
     notify(`Rules of ${id} deleted.`);
-    onDeleted();
   };
   return (
     <ActionDialog

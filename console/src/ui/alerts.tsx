@@ -39,7 +39,7 @@ function AlertLine({ alert }: { alert: Alert }) {
         <span>
           <span class="what">{alert.summary}</span>{' '}
           <span class="small">
-            {alert.workflow ? `${alert.workflow}, ` : ''}for <Age since={alert.since} />
+            for <Age since={alert.since} />
           </span>
         </span>
         <span class="row small">

@@ -1,27 +1,22 @@
 /** The panel of one call, live or ended: its pod and its timeline. */
-import { useState } from 'preact/hooks';
 import { ApiError, ask } from '../api';
-import { capital, isLimit } from '../labels';
-import { live } from '../live/live';
-import { useEvents, useLive } from '../live/use-live';
+import { capital } from '../labels';
+import { useLive } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { durationText } from '../time';
 import type { Call, EventPage, Released, RouterEvent, Timeline } from '../types';
-import { ActionDialog } from './dialogs';
-import { byText, detailText, EventItem } from './event-line';
+import { ActionDialog, DialogButton } from './dialogs';
+import { detailsOf, EventItem } from './event-line';
 import { Explanation } from './explanation';
 import { notify } from './messages';
-import { Age, Chain, Chip, Countdown, Note, Pairs, Panel, PodLink, PoolChip, Time } from './parts';
+import { Age, Chip, Countdown, Note, Pairs, Panel, PodLink, PoolChip, Time } from './parts';
 
-export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }) {
-  const { value, problem, error, again } = useRequest<Timeline>(
-    `/calls/${encodeURIComponent(sid)}/timeline`,
-    0,
-  );
-  const call = useLive((state) => state.calls.get(sid));
-  useEvents((events) => {
-    if (events.some((event) => event.call === sid)) again();
+export function CallPanel({ sid }: { sid: string }) {
+  const { value, problem, error } = useRequest<Timeline>(`/calls/${encodeURIComponent(sid)}/timeline`, {
+    intervalMs: 0,
+    when: (event) => event.call === sid,
   });
+  const call = useLive((state) => state.calls.get(sid));
   const isUnknown = error instanceof ApiError && error.code === 'call_not_found' && !call;
   const [first, last] = [value?.events[0], value?.events.at(-1)];
   const shown = call ?? value?.live ?? undefined;
@@ -29,7 +24,7 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
   const ended = value !== undefined && !shown && !waits;
   const hadNoPod = ended && last !== undefined && unserved.has(last.type);
   return (
-    <Panel label={`Call ${sid}`} title={<span class="mono">{sid}</span>} onClose={onClose}>
+    <Panel kind="Call" id={sid}>
       {isUnknown && <UnknownCall />}
       {problem && !isUnknown && <Note tone="bad">{problem}</Note>}
       <div class="row">
@@ -38,7 +33,12 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
             <Chip tone="good" icon="calls">
               Live
             </Chip>
-            <ReleaseButton call={shown} />
+            <DialogButton
+              label={`Release ${sid}`}
+              dialog={(onClose) => <ReleaseDialog call={shown} onClose={onClose} />}
+            >
+              Release…
+            </DialogButton>
           </>
         )}
         {waits && last && (
@@ -63,8 +63,7 @@ export function CallPanel({ sid, onClose }: { sid: string; onClose: () => void }
           </span>
         )}
       </div>
-      {shown && <CallFacts call={shown} />}
-      {(ended || waits) && <PastFacts events={value.events} />}
+      {(shown || value) && <Facts call={shown} events={value?.events ?? []} />}
       {value && (
         <section class="stack">
           <h3>Timeline</h3>
@@ -94,7 +93,7 @@ const unserved = new Set(['no_pods', 'wait_abandoned', 'wait_expired']);
 
 /** A typing error, or a call of long ago. */
 function UnknownCall() {
-  const since = useRequest<EventPage>('/events/search?limit=1', 0).value?.kept_since;
+  const since = useRequest<EventPage>('/events/search?limit=1', { intervalMs: 0 }).value?.kept_since;
   return (
     <Note>
       No live call has this id, and no events of it are stored.{' '}
@@ -107,43 +106,33 @@ function UnknownCall() {
   );
 }
 
-function CallFacts({ call }: { call: Call }) {
-  const { provider, flow, template } = call;
-  return (
-    <Pairs
-      of={[
-        ['Pod', <PodLink name={call.pod_name} />],
-        ['Pool', <PoolChip pool={call.source_pool} />],
-        ['Merchant', call.merchant_id || '–'],
-        ['Provider', provider && `${provider}, flow ${flow}, ${template}`],
-        [
-          'Since',
-          <>
-            <Time at={call.allocated_at} /> (<Age since={call.allocated_at} />)
-          </>,
-        ],
-        ['Lease', <Countdown lead="ends in " until={call.lease_expires_at} />],
-        ['Fence', <span class="mono">{call.fence}</span>],
-      ]}
-    />
-  );
-}
-
-/** The same for an ended call, from its events; they do not contain the provider. */
-function PastFacts({ events }: { events: readonly RouterEvent[] }) {
+/** Of a live call from the call, of an ended one from its events, which do not contain the provider. */
+function Facts({ call, events }: { call: Call | undefined; events: readonly RouterEvent[] }) {
   const lastOf = (field: string) => events.findLast((event) => event[field])?.[field];
-  const [pod, pool, merchant, fence] = ['pod', 'pool', 'merchant', 'fence'].map(lastOf);
+  const pod = call?.pod_name ?? lastOf('pod');
+  const pool = call?.source_pool ?? lastOf('pool');
+  const fence = call?.fence ?? lastOf('fence');
   const [first, last] = [events[0], events.at(-1)];
   return (
     <Pairs
       of={[
         ['Pod', pod && <PodLink name={pod} />],
         ['Pool', pool && <PoolChip pool={pool} />],
-        ['Merchant', merchant || '–'],
-        ['At', first && first === last && <Time at={first.at} />],
+        ['Merchant', (call?.merchant_id ?? lastOf('merchant')) || '–'],
+        ['Provider', call?.provider && `${call.provider}, flow ${call.flow}, ${call.template}`],
+        [
+          'Since',
+          call && (
+            <>
+              <Time at={call.allocated_at} /> (<Age since={call.allocated_at} />)
+            </>
+          ),
+        ],
+        ['Lease', call && <Countdown lead="ends in " until={call.lease_expires_at} />],
+        ['At', !call && first && first === last && <Time at={first.at} />],
         [
           'From',
-          first && last && first !== last && (
+          !call && first && last && first !== last && (
             <>
               <Time at={first.at} /> to <Time at={last.at} />
             </>
@@ -156,58 +145,19 @@ function PastFacts({ events }: { events: readonly RouterEvent[] }) {
 }
 
 function TimelineStep({ event }: { event: RouterEvent }) {
-  const { pod, pool, merchant, reason, chain, saw, by, position, waited_ms } = event;
-  const [isOpen, setOpen] = useState(false);
+  const { pod, pool, merchant } = event;
   return (
     <EventItem event={event}>
-      {pod && (
-        <>
-          <PodLink name={pod} /> {pool && <PoolChip pool={pool} />}
-        </>
-      )}
+      {pod && <PodLink name={pod} />} {pool && <PoolChip pool={pool} />}
       {merchant && <span class="soft"> for {merchant}</span>}
-      {reason && (
-        <div>
-          {reason}
-          {event.age_seconds && `, after ${durationText(Number(event.age_seconds))}`}
-        </div>
-      )}
-      {position && <div>{capital(detailText('position', position))}</div>}
-      {waited_ms && <div>{capital(detailText('waited_ms', waited_ms))}</div>}
-      {chain !== undefined && !isLimit(saw) && (
-        <div>
-          Tried <Chain chain={chain.split(' ').filter(Boolean)} />: no free pod
-        </div>
-      )}
-      {saw && <div class="soft">{detailText('saw', saw)}</div>}
-      {by && <div class="soft">{byText(by)}</div>}
-      {!pod && !reason && chain === undefined && (
-        <button type="button" class="link quiet" onClick={() => setOpen(!isOpen)}>
-          {isOpen ? JSON.stringify(event) : 'Details'}
-        </button>
-      )}
+      {detailsOf(event).map((detail) => (
+        <div key={detail}>{capital(detail)}</div>
+      ))}
     </EventItem>
   );
 }
 
 /** Releases a call that has ended but that the router still holds. The dialog states that it does not hang up. */
-function ReleaseButton({ call }: { call: Call }) {
-  const [isOpen, setOpen] = useState(false);
-  return (
-    <>
-      <button
-        type="button"
-        class="btn small"
-        aria-label={`Release ${call.call_sid}`}
-        onClick={() => setOpen(true)}
-      >
-        Release…
-      </button>
-      {isOpen && <ReleaseDialog call={call} onClose={() => setOpen(false)} />}
-    </>
-  );
-}
-
 function ReleaseDialog({ call, onClose }: { call: Call; onClose: () => void }) {
   const { call_sid, pod_name, fence, renewed_at } = call;
   const release = async () => {
@@ -219,7 +169,6 @@ function ReleaseDialog({ call, onClose }: { call: Call; onClose: () => void }) {
         released.released_to_pool === null ? 'takes no new calls at the moment.' : 'is available.'
       }`,
     );
-    live.read();
   };
   return (
     <ActionDialog

@@ -24,7 +24,7 @@ export function ChainEditor({ label, steps, options, onChange }: ChainEditorProp
   );
   const left = options.filter((name) => !steps.includes(name));
   return (
-    <fieldset class="bare stack">
+    <fieldset class="stack">
       <legend class="soft small">{label}</legend>
       <ol class="stack order">
         {steps.map((step, index) => (

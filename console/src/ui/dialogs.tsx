@@ -93,3 +93,28 @@ export function ActionDialog(props: ActionDialogProps) {
     </Dialog>
   );
 }
+
+/** A button that opens a dialog. */
+export function DialogButton(props: {
+  /** For screen readers, where the text alone says too little. */
+  label?: string;
+  isDisabled?: boolean;
+  children: ComponentChildren;
+  dialog: (onClose: () => void) => ComponentChildren;
+}) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <>
+      <button
+        type="button"
+        class="btn small"
+        aria-label={props.label}
+        disabled={props.isDisabled}
+        onClick={() => setOpen(true)}
+      >
+        {props.children}
+      </button>
+      {isOpen && props.dialog(() => setOpen(false))}
+    </>
+  );
+}

@@ -1,47 +1,37 @@
 /** Drain and undrain: a dialog with the consequences, and the progress of running drains. */
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { ask } from '../api';
 import { plural, stateOf } from '../labels';
-import { live } from '../live/live';
-import { useEvents, useFleet } from '../live/use-live';
+import { useFleet } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { durationText } from '../time';
 import type { EventPage, Pod, RouterEvent } from '../types';
-import { ActionDialog } from './dialogs';
+import { ActionDialog, DialogButton } from './dialogs';
 import { byText } from './event-line';
 import { announce, notify } from './messages';
 import { Countdown, PodLink } from './parts';
 
 export function DrainButton({ pod }: { pod: Pod }) {
-  const [isOpen, setOpen] = useState(false);
   // A pod that is terminating or not ready cannot be undrained.
   const drains = pod.blocked_by === 'draining';
+  const verb = drains ? 'Undrain' : 'Drain';
   if (pod.blocked_by === 'terminating') return <span class="soft small">terminating</span>;
   return (
-    <>
-      <button
-        type="button"
-        class="btn small"
-        aria-label={`${drains ? 'Undrain' : 'Drain'} ${pod.pod_name}`}
-        onClick={() => setOpen(true)}
-      >
-        {drains ? 'Undrain' : 'Drain'}
-      </button>
-      {isOpen && <DrainDialog pod={pod} drains={drains} onClose={() => setOpen(false)} />}
-    </>
+    <DialogButton
+      label={`${verb} ${pod.pod_name}`}
+      dialog={(onClose) => <DrainDialog pod={pod} drains={drains} onClose={onClose} />}
+    >
+      {verb}
+    </DialogButton>
   );
 }
 
 /** The latest drains, newest first. Undefined until they are read. */
 function useDrains(isWanted: boolean): readonly RouterEvent[] | undefined {
-  const { value, again } = useRequest<EventPage>(
-    isWanted ? '/events/search?type=pod_draining&limit=50' : undefined,
-    0,
-  );
-  useEvents((events) => {
-    if (events.some(({ type }) => type === 'pod_draining')) again();
-  });
-  return value?.events;
+  return useRequest<EventPage>(isWanted ? '/events/search?type=pod_draining&limit=50' : undefined, {
+    intervalMs: 0,
+    when: ({ type }) => type === 'pod_draining',
+  }).value?.events;
 }
 
 /**
@@ -69,7 +59,6 @@ function DrainDialog({ pod, drains, onClose }: { pod: Pod; drains: boolean; onCl
     const body = { pod_name };
     const answer = await ask<{ message: string; active_calls: number }>(path, { method: 'POST', body });
     notify(drains ? answer.message : drainedText(pod_name, answer.active_calls));
-    live.read();
   };
   return (
     <ActionDialog
@@ -133,7 +122,7 @@ export function DrainProgress() {
           <span class="soft small">showing the {shown.length} with most calls</span>
         )}
       </header>
-      <ul class="stack drains">
+      <ul class="stack">
         {shown.map((pod) => (
           <DrainLine
             key={pod.pod_name}
@@ -152,21 +141,16 @@ function DrainLine({ pod, callsAtStart, by }: { pod: Pod; callsAtStart: number; 
   // A terminating pod never accepts calls again.
   const until = pod.blocked_by === 'draining' ? pod.draining_until : null;
   return (
-    <li>
+    <li class="row">
       <PodLink name={pod.pod_name} />
       <div class="row drain-state">
         {/* A bar for a single call would jump from empty to full. */}
         {callsAtStart > 1 && calls > 0 && (
-          <div
-            class="progress"
-            role="progressbar"
+          <progress
             aria-label={`${pod.pod_name}: calls ended`}
-            aria-valuemin={0}
-            aria-valuemax={callsAtStart}
-            aria-valuenow={callsAtStart - calls}
-          >
-            <div style={{ width: `${Math.round(((callsAtStart - calls) / callsAtStart) * 100)}%` }} />
-          </div>
+            max={callsAtStart}
+            value={callsAtStart - calls}
+          />
         )}
         <span class="small soft">
           {calls === 0 ? 'Drained, safe to stop' : `${plural(calls, 'call')} left`}

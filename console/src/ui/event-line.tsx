@@ -43,29 +43,35 @@ export const EventType = ({ type }: { type: string }) => (
   </span>
 );
 
-/** The details of an event; unknown fields are shown as they are. */
+/** The event in one line. */
 export function EventText({ event, without }: { event: RouterEvent; without?: 'pod' | undefined }) {
-  const { id, type, at, call, pod, pool, merchant, reason, by, chain, fence, epoch, uid, ...rest } = event;
-  const more = Object.entries(rest).filter(([, value]) => value !== '');
+  const { type, call, pool, merchant } = event;
+  const pod = without === 'pod' ? undefined : event.pod;
   const details = [
     pool && poolName(pool),
     merchant && (type === 'merchant_changed' ? merchant : `for ${merchant}`),
-    chain &&
-      !isLimit(event.saw) &&
-      `tried ${chain.split(' ').filter(Boolean).map(poolName).join(', ')}: no free pod`,
-    reason,
-    ...more.map(([name, value]) => detailText(name, value ?? '')),
-    by && byText(by),
+    ...detailsOf(event),
   ].filter(Boolean);
   return (
     <>
       {call && <CallLink sid={call} />}
-      {call && pod && without === undefined && (
-        <span class="soft"> {/released|lost|recovered/.test(type) ? '←' : '→'} </span>
-      )}
-      {pod && without === undefined && <PodLink name={pod} />} <span class="soft">{details.join(' · ')}</span>
+      {call && pod && <span class="soft"> {/released|lost|recovered/.test(type) ? '←' : '→'} </span>}
+      {pod && <PodLink name={pod} />} <span class="soft">{details.join(' · ')}</span>
     </>
   );
+}
+
+/** The details beside call, pod, pool and merchant; unknown fields are shown as they are. */
+export function detailsOf(event: RouterEvent): string[] {
+  const { id, type, at, call, pod, pool, merchant, reason, by, chain, fence, epoch, uid, ...rest } = event;
+  return [
+    chain &&
+      !isLimit(event.saw) &&
+      `tried ${chain.split(' ').filter(Boolean).map(poolName).join(', ')}: no free pod`,
+    reason,
+    ...Object.entries(rest).map(([name, value]) => value && detailText(name, value)),
+    by && byText(by),
+  ].filter((detail): detail is string => Boolean(detail));
 }
 
 /** The user, as in the audit log of the router. */
@@ -120,7 +126,7 @@ export function limitsText({ max_calls, hold, priority, weight, fallback_number 
   return parts.filter(Boolean).join(', ');
 }
 
-export function detailText(name: string, value: string): string {
+function detailText(name: string, value: string): string {
   if (name === 'leader' || name === 'outcome') return value;
   if (name === 'config') return rulesText(value);
   if (name === 'mode') return modes[value] ?? value;

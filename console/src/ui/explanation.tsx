@@ -9,8 +9,8 @@ const tones = { allocate: 'good', wait: 'warn', refuse: 'bad' } as const;
 
 /** Calls may wait here, as calls of Twilio and Plivo do. */
 export function Explanation({ merchant }: { merchant: string | undefined }) {
-  const body = JSON.stringify({ merchant_id: merchant || undefined, wait: '0s' });
-  const { value, problem, error } = useRequest<Explained>('/explain', 5000, body);
+  const body = { merchant_id: merchant || undefined, wait: '0s' };
+  const { value, problem, error } = useRequest<Explained>('/explain', { body });
   // Release 0.1.0 cannot explain.
   if (error instanceof ApiError && error.status === 404) return null;
   return (
@@ -23,12 +23,21 @@ export function Explanation({ merchant }: { merchant: string | undefined }) {
           <ol class="line">
             {value.steps.map((step) => (
               <li key={step.pool} data-tone={step.result === 'taken' ? 'good' : undefined}>
-                <PoolChip pool={step.pool} /> <StepCounts step={step} />
+                <PoolChip pool={step.pool} />{' '}
+                <span class="small">
+                  {step.counted ? '' : 'at least '}
+                  {step.free} of {plural(step.pods, 'pod')} free
+                </span>
                 <div class="soft small">{capital(step.reason)}</div>
               </li>
             ))}
           </ol>
-          <Standing explained={value} />
+          <Pairs
+            of={[
+              ['Limit', value.max_calls !== null && `${value.live_calls} of ${value.max_calls} calls`],
+              ['Queue', value.queue && queueText(value.queue)],
+            ]}
+          />
           {value.next.length > 0 && (
             <>
               <h3>What frees a place next</h3>
@@ -45,27 +54,7 @@ export function Explanation({ merchant }: { merchant: string | undefined }) {
   );
 }
 
-function StepCounts({ step }: { step: Explained['steps'][number] }) {
-  return (
-    <span class="small">
-      {step.counted ? '' : 'at least '}
-      {step.free} of {plural(step.pods, 'pod')} free
-    </span>
-  );
-}
-
-function Standing({ explained: { max_calls, live_calls, queue } }: { explained: Explained }) {
-  const higher = queue?.higher_priority ?? 0;
-  return (
-    <Pairs
-      of={[
-        ['Limit', max_calls !== null && `${live_calls} of ${max_calls} calls`],
-        [
-          'Queue',
-          queue &&
-            `${queue.waiting} of ${queue.max_waiting} calls wait${higher > 0 ? `; ${higher} of a higher priority go first` : ''}`,
-        ],
-      ]}
-    />
-  );
+function queueText({ waiting, max_waiting, higher_priority: higher }: NonNullable<Explained['queue']>) {
+  const first = higher > 0 ? `; ${higher} of a higher priority go first` : '';
+  return `${waiting} of ${max_waiting} calls wait${first}`;
 }

@@ -19,13 +19,9 @@ function find(text: string): Found[] {
   const words = text.trim().toLowerCase();
   if (words === '') return [];
   const { pods, calls } = live.state;
-  const callsOfPods = [...pods.values()].flatMap(({ leases, pod_name }) =>
-    leases.map(({ call_sid }): [string, string] => [call_sid, pod_name]),
-  );
-  const podOfCall = new Map([
-    ...callsOfPods,
-    ...[...calls.values()].map(({ call_sid, pod_name }): [string, string] => [call_sid, pod_name]),
-  ]);
+  const podOfCall = new Map([...calls.values()].map(({ call_sid, pod_name }) => [call_sid, pod_name]));
+  for (const { leases, pod_name } of pods.values())
+    for (const { call_sid } of leases) podOfCall.set(call_sid, pod_name);
   const known: Found[] = [
     ...[...pods.values()].map((pod): Found => ({ kind: 'pods', id: pod.pod_name, about: stateText(pod) })),
     ...[...podOfCall].map(([id, pod]): Found => ({ kind: 'calls', id, about: `on ${pod}` })),

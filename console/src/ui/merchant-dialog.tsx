@@ -13,9 +13,9 @@ import { notify } from './messages';
 import { Chain, Select } from './parts';
 
 interface MerchantDialogProps {
-  merchant: Merchant | undefined;
+  /** Undefined: a new one. */
+  merchant?: Merchant;
   config: Tiers;
-  onSaved: () => void;
   onClose: () => void;
 }
 
@@ -47,7 +47,7 @@ function limitsOf(merchant: Merchant | undefined) {
 const nameRule = /^[A-Za-z0-9_.-]{1,64}$/;
 const nameWords = 'Only letters from A to Z, digits, dots, dashes and underscores, at most 64 of them.';
 
-export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantDialogProps) {
+export function MerchantDialog({ merchant, config, onClose }: MerchantDialogProps) {
   const [id, setId] = useState(merchant?.merchant_id ?? '');
   const [tier, setTier] = useState(merchant?.tier ?? '');
   const [pool, setPool] = useState(merchant?.pool ?? '');
@@ -77,7 +77,6 @@ export function MerchantDialog({ merchant, config, onSaved, onClose }: MerchantD
     const path = `/merchants/${encodeURIComponent(id)}`;
     const saved = await ask<Merchant>(path, { method: 'PUT', body: rules });
     notify(`Calls of ${saved.merchant_id} now try ${saved.chain.map(poolName).join(', ') || 'no pool'}.`);
-    onSaved();
   };
 
   return (

@@ -1,7 +1,7 @@
 /** Small components for many pages. */
 import type { ComponentChildren } from 'preact';
 import { isMerchantPool, type PodState, poolName, stateOf, stateText, type Tone } from '../labels';
-import { addressOf } from '../routes';
+import { addressOf, closePanel, type Route } from '../routes';
 import { clockText, durationText, useSeconds } from '../time';
 import type { Pod, Skipped } from '../types';
 import { Icon, type IconName } from './icons';
@@ -95,14 +95,14 @@ export function PodMark({ pod }: { pod: Pod }) {
   );
 }
 
-export const PodLink = ({ name }: { name: string }) => (
-  <a class="link mono" href={addressOf('pods', name)}>
+export const PodLink = ({ name, query }: { name: string; query?: Route['query'] }) => (
+  <a class="link mono" href={addressOf('pods', name, query)}>
     {name}
   </a>
 );
 
-export const CallLink = ({ sid }: { sid: string }) => (
-  <a class="link mono" href={addressOf('calls', sid)}>
+export const CallLink = ({ sid, query }: { sid: string; query?: Route['query'] }) => (
+  <a class="link mono" href={addressOf('calls', sid, query)}>
     {sid}
   </a>
 );
@@ -257,7 +257,7 @@ interface ChoicesProps<T extends string> {
 
 export function Choices<T extends string>({ label, value, options, onChange }: ChoicesProps<T>) {
   return (
-    <fieldset class="choices bare">
+    <fieldset class="choices">
       <legend class="hidden-visually">{label}</legend>
       {options.map((option) => (
         <button
@@ -275,31 +275,26 @@ export function Choices<T extends string>({ label, value, options, onChange }: C
   );
 }
 
-/** Content that may be wider than the screen; it can be scrolled by keyboard too. */
-export function Wide({ label, children }: { label: string; children: ComponentChildren }) {
+/** Content that may be larger than its place; it can be scrolled by keyboard too. */
+export function Scroll({ label, children }: { label: string; children: ComponentChildren }) {
   return (
-    <section class="scroll-x" tabIndex={0} aria-label={label}>
+    <section class="scroll" tabIndex={0} aria-label={label}>
       {children}
     </section>
   );
 }
 
-/** The panel at the side of a table. */
-export function Panel(props: {
-  title: ComponentChildren;
-  label: string;
-  onClose: () => void;
-  children: ComponentChildren;
-}) {
+/** The panel of a call or a pod at the side of a table. */
+export function Panel({ kind, id, children }: { kind: string; id: string; children: ComponentChildren }) {
   return (
-    <aside class="panel" aria-label={props.label}>
+    <aside class="panel" aria-label={`${kind} ${id}`}>
       <header>
-        <h2>{props.title}</h2>
-        <button type="button" class="btn icon small" aria-label="Close" onClick={props.onClose}>
+        <h2 class="mono">{id}</h2>
+        <button type="button" class="btn icon small" aria-label="Close" onClick={closePanel}>
           <Icon name="close" />
         </button>
       </header>
-      {props.children}
+      {children}
     </aside>
   );
 }

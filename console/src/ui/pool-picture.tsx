@@ -18,7 +18,7 @@ import {
   stateText,
 } from '../labels';
 import type { LostPod } from '../live/lost-pods';
-import { useEvents, useFleet, useLive } from '../live/use-live';
+import { useFleet, useLive } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { addressOf, go } from '../routes';
 import { clockText } from '../time';
@@ -48,7 +48,10 @@ export function PoolPictures() {
   const pools = useLive((state) => state.status?.pools);
   const isKnown = useLive((state) => state.known.has('pods'));
   const [tip, setTip] = useState<{ pod: string; x: number; y: number }>();
-  const tiers = useTargets();
+  const tiers = useRequest<Tiers>('/tiers', {
+    intervalMs: targetsIntervalMs,
+    when: ({ type }) => type === 'tiers_changed',
+  }).value?.tiers;
   const lost = useLive((state) => state.lostPods);
   const views = useMemo(
     () => viewsOf(pods, pools ?? {}, (name, there) => missingFrom(name, there, tiers, lost)),
@@ -106,14 +109,6 @@ export function PoolPictures() {
   );
 }
 
-function useTargets(): Record<string, Tier> | undefined {
-  const request = useRequest<Tiers>('/tiers', targetsIntervalMs);
-  useEvents((events) => {
-    if (events.some(({ type }) => type === 'tiers_changed')) request.again();
-  });
-  return request.value?.tiers;
-}
-
 function missingFrom(
   name: string,
   there: number,
@@ -135,12 +130,7 @@ function viewsOf(
   pools: Record<string, Pool>,
   missingOf: (name: string, there: number) => Missing | undefined,
 ): PoolView[] {
-  const byTier = new Map<string, Pod[]>();
-  for (const pod of pods) {
-    const others = byTier.get(pod.tier);
-    if (others) others.push(pod);
-    else byTier.set(pod.tier, [pod]);
-  }
+  const byTier = Map.groupBy(pods, ({ tier }) => tier);
   const rank = (name: string) => (isMerchantPool(name) ? 2 : pools[name]?.type === 'shared' ? 1 : 0);
   const none: Pool = { type: 'exclusive', assigned: 0, available: 0, active_calls: 0, capacity: 0 };
   return [...new Set([...Object.keys(pools), ...byTier.keys()])]
@@ -185,7 +175,7 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
         <h2>
           <a href={addressOf('pods', undefined, { tier: name })}>{poolName(name)}</a>
         </h2>
-        <span class="type">{isMerchantPool(name) ? 'merchant' : kind}</span>
+        <span class="soft small">{isMerchantPool(name) ? 'merchant' : kind}</span>
       </header>
       <p class="headline">
         <b>{count(calls)}</b> of {count(Math.max(pool.capacity, calls))} calls

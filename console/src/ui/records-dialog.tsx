@@ -1,13 +1,13 @@
 /** Reset and retry of records: always a dry run first, then a confirmation. */
-import type { ComponentChildren } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
-import { ask, sentenceOf } from '../api';
+import { useState } from 'preact/hooks';
+import { ask } from '../api';
 import { capital, count, plural, spaced } from '../labels';
+import { useRequest } from '../live/use-request';
 import { durationText } from '../time';
 import type { FailedRecords, Handled, HandledRecord } from '../types';
-import { Dialog } from './dialogs';
+import { ActionDialog } from './dialogs';
 import { notify } from './messages';
-import { Note, PlainTable } from './parts';
+import { Note, PlainTable, Scroll } from './parts';
 
 type Failed = FailedRecords['records'][number];
 
@@ -30,78 +30,62 @@ interface HandleDialogProps {
 
 export function RecordsDialog({ handling, onHandled, onClose }: HandleDialogProps) {
   const { what, workflow } = handling;
-  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const [failed, setFailed] = useState<Failed[]>();
-  const [dryRun, setDryRun] = useState<Handled>();
-  const [problem, setProblem] = useState<string>();
-  const [isBusy, setBusy] = useState(false);
   const asksForIds = what === 'retry' && handling.ids === undefined;
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [isChosen, setIsChosen] = useState(!asksForIds);
   const ids = asksForIds ? [...chosen] : handling.ids;
+  const records = `/records/${encodeURIComponent(workflow)}`;
+  const failed = useRequest<FailedRecords>(asksForIds ? `${records}/failed?limit=${maxIds}` : undefined, {
+    intervalMs: 0,
+  });
+  const dryRun = useRequest<Handled>(isChosen ? `${records}/${what}` : undefined, {
+    intervalMs: 0,
+    body: { dry_run: true, ids },
+  });
+  const result = dryRun.value;
+  const changes = result ? result.requeued + result.failed : 0;
+  const problem = failed.problem ?? dryRun.problem;
 
-  const send = async (dry_run: boolean) => {
-    setBusy(true);
-    setProblem(undefined);
-    try {
-      const path = `/records/${encodeURIComponent(workflow)}/${what}`;
-      const result = await ask<Handled>(path, { method: 'POST', body: { dry_run, ...(ids ? { ids } : {}) } });
-      if (dry_run) setDryRun(result);
-      else {
-        notify(`${workflow}: ${summaryOf(result)}.`);
-        onClose();
-      }
-    } catch (error) {
-      setProblem(sentenceOf(error));
+  const act = async () => {
+    if (!result) {
+      setIsChosen(true);
+      dryRun.again();
+      return false;
     }
-    // Also after an error: the request may have been executed.
-    if (!dry_run) onHandled();
-    setBusy(false);
+    try {
+      const body = { dry_run: false, ids };
+      const handled = await ask<Handled>(`${records}/${what}`, { method: 'POST', body });
+      notify(`${workflow}: ${summaryOf(handled)}.`);
+    } finally {
+      // Also after an error: the request may have been executed.
+      onHandled();
+    }
   };
-  const readFailed = () =>
-    ask<FailedRecords>(`/records/${encodeURIComponent(workflow)}/failed?limit=${maxIds}`).then(
-      ({ records }) => setFailed(records),
-      (error: unknown) => setProblem(sentenceOf(error)),
-    );
-  // Once, when it opens.
-  useEffect(() => {
-    if (asksForIds) void readFailed();
-    else void send(true);
-  }, []);
 
-  const changes = dryRun === undefined ? 0 : dryRun.requeued + dryRun.failed;
-  const title =
-    what === 'reset' ? `Reset stuck records of ${workflow}` : `Retry failed records of ${workflow}`;
   return (
-    <Dialog title={title} wide onClose={onClose}>
-      <div class="stack">
-        {asksForIds && failed === undefined && !problem && <p role="status">Reading failed records…</p>}
-        {asksForIds && failed && !dryRun && (
-          <FailedTable failed={failed} chosen={chosen} onChoose={setChosen} />
-        )}
-        {problem && <Note tone="bad">{problem}</Note>}
-        {dryRun && (
-          <>
-            <Note tone={changes > 0 ? 'good' : 'warn'}>
-              <b>Dry run, nothing has changed.</b> If you continue: {summaryOf(dryRun)}.
-            </Note>
-            <DryRunTable result={dryRun} />
-          </>
-        )}
-        {!dryRun && isBusy && <p role="status">Dry run in progress…</p>}
-        <div class="row end">
-          <button type="button" class="btn" onClick={onClose}>
-            Cancel
-          </button>
-          <button
-            type="button"
-            class="btn primary"
-            disabled={isBusy || (dryRun ? changes === 0 : ids?.length === 0)}
-            onClick={() => send(dryRun === undefined)}
-          >
-            {dryRun ? `${capital(what)} ${plural(changes, 'record')}` : 'Dry run'}
-          </button>
-        </div>
-      </div>
-    </Dialog>
+    <ActionDialog
+      title={`${capital(what)} ${what === 'reset' ? 'stuck' : 'failed'} records of ${workflow}`}
+      wide
+      verb={result ? `${capital(what)} ${plural(changes, 'record')}` : 'Dry run'}
+      isDisabled={result ? changes === 0 : isChosen ? !problem : ids?.length === 0}
+      problems={problem === undefined ? [] : [problem]}
+      act={act}
+      onClose={onClose}
+    >
+      {asksForIds && !failed.value && !problem && <p role="status">Reading failed records…</p>}
+      {failed.value && !result && (
+        <FailedTable failed={failed.value.records} chosen={chosen} onChoose={setChosen} />
+      )}
+      {result && (
+        <>
+          <Note tone={changes > 0 ? 'good' : 'warn'}>
+            <b>Dry run, nothing has changed.</b> If you continue: {summaryOf(result)}.
+          </Note>
+          <DryRunTable result={result} />
+        </>
+      )}
+      {isChosen && !result && !problem && <p role="status">Dry run in progress…</p>}
+    </ActionDialog>
   );
 }
 
@@ -130,7 +114,7 @@ function FailedTable({ failed, chosen, onChoose }: FailedTableProps) {
         />
         {failed.length < maxIds ? `All ${count(failed.length)}` : `The newest ${count(maxIds)}`}
       </label>
-      <ScrollBox label="Failed records">
+      <Scroll label="Failed records">
         <PlainTable
           rows={failed}
           keyOf={({ id }) => id}
@@ -151,16 +135,8 @@ function FailedTable({ failed, chosen, onChoose }: FailedTableProps) {
             { head: 'Error', cell: ({ error }) => <span class="long">{error}</span> },
           ]}
         />
-      </ScrollBox>
+      </Scroll>
     </>
-  );
-}
-
-function ScrollBox({ label, children }: { label: string; children: ComponentChildren }) {
-  return (
-    <div class="scroll-box" tabIndex={0} role="region" aria-label={label}>
-      {children}
-    </div>
   );
 }
 
@@ -188,7 +164,7 @@ function DryRunTable({ result }: { result: Handled }) {
   // A single outcome is in the summary above.
   const differ = new Set(result.records.map(({ outcome }) => outcome)).size > 1;
   return (
-    <ScrollBox label="Result of the dry run">
+    <Scroll label="Result of the dry run">
       <PlainTable
         rows={shown}
         keyOf={({ id }) => id}
@@ -215,6 +191,6 @@ function DryRunTable({ result }: { result: Handled }) {
         ]}
       />
       {result.total > shown.length && <p class="soft small">and {result.total - shown.length} more</p>}
-    </ScrollBox>
+    </Scroll>
   );
 }

@@ -1,6 +1,6 @@
 /** The frame of every page: navigation, header, banner and content. */
-import type { ComponentChildren, FunctionComponent } from 'preact';
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import type { FunctionComponent } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
 import { letters, useKeyboard } from '../keyboard';
 import { capital, count, type Tone } from '../labels';
@@ -14,8 +14,8 @@ import { RecordsPage } from '../pages/records';
 import { RecoveryPage } from '../pages/recovery';
 import { RunbookPage } from '../pages/runbook';
 import { TiersPage } from '../pages/tiers';
-import { keys, type Theme, theme, usePreference } from '../preferences';
-import { addressOf, go, type PageName, pageNames, type Route, type RouteName, useRoute } from '../routes';
+import { usePreference } from '../preferences';
+import { addressOf, type PageName, pageNames, type Route, type RouteName, useRoute } from '../routes';
 import type { Session } from '../types';
 import { Banner, Facts } from './banner';
 import { Dialog } from './dialogs';
@@ -43,17 +43,7 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
   const stale = useLive((state) => state.staleSince);
   const { title, view: View } = pages[route.page];
 
-  const closePanel = useCallback(() => {
-    const { item, page, query } = currentRoute.current;
-    if (item !== undefined && page !== 'runbook') go(addressOf(page, undefined, Object.fromEntries(query)));
-  }, []);
-  const currentRoute = useRef(route);
-  currentRoute.current = route;
-  useKeyboard({
-    onHelp: useCallback(() => setHelpOpen(true), []),
-    onFind: useCallback(() => setFindOpen(true), []),
-    onEscape: closePanel,
-  });
+  useKeyboard({ onHelp: () => setHelpOpen(true), onFind: () => setFindOpen(true) });
 
   useEffect(() => {
     document.title = `${title} · Smart Router`;
@@ -194,27 +184,30 @@ function Announcer() {
   return null;
 }
 
-const themes: readonly { value: Theme; title: string; text: ComponentChildren }[] = [
-  { value: 'system', title: 'System colours', text: <Icon name="screen" /> },
-  { value: 'light', title: 'Light', text: <Icon name="sun" /> },
-  { value: 'dark', title: 'Dark', text: <Icon name="moon" /> },
-];
-
 function ThemeSwitch() {
-  const [chosen, choose] = usePreference(theme);
+  const [chosen, choose] = usePreference('theme');
   return (
     <div class="theme">
-      <Choices label="Colours" value={chosen} options={themes} onChange={choose} />
+      <Choices
+        label="Colours"
+        value={chosen}
+        options={[
+          { value: 'system', title: 'System colours', text: <Icon name="screen" /> },
+          { value: 'light', title: 'Light', text: <Icon name="sun" /> },
+          { value: 'dark', title: 'Dark', text: <Icon name="moon" /> },
+        ]}
+        onChange={choose}
+      />
     </div>
   );
 }
 
 function Help({ onClose }: { onClose: () => void }) {
-  const [areKeysOn, setKeysOn] = usePreference(keys);
+  const [areKeysOn, setKeysOn] = usePreference('keys');
   return (
     <Dialog title="Keys and colours" onClose={onClose}>
       <div class="stack">
-        <dl class="keys">
+        <dl class="pairs">
           {pageNames.map((name, index) => (
             <>
               <dt>

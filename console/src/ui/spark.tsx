@@ -1,12 +1,9 @@
 /** A chart of the last hour, with the value at the pointer. */
-import { useEffect, useRef } from 'preact/hooks';
-import uPlot from 'uplot';
-import 'uplot/dist/uPlot.min.css';
-import { onThemeChange } from '../preferences';
+import { useState } from 'preact/hooks';
 
 interface SparkProps {
   label: string;
-  /** Seconds since 1970. */
+  /** In milliseconds, ascending. */
   times: readonly number[];
   /** The first is the main line; null is a gap. */
   lines: readonly (readonly (number | null)[])[];
@@ -14,68 +11,66 @@ interface SparkProps {
   onPoint?: (index: number | undefined) => void;
 }
 
+/** The drawing is stretched to the size of its box. */
+const size = 100;
+
 export function Spark({ label, times, lines, onPoint }: SparkProps) {
-  const box = useRef<HTMLDivElement>(null);
-  const second = useRef<HTMLSpanElement>(null);
-  const plot = useRef<uPlot | undefined>(undefined);
-  const point = useRef(onPoint);
-  point.current = onPoint;
-  const count = lines.length;
-
-  useEffect(() => {
-    const element = box.current;
-    if (!element) return;
-    const colour = (of: Element | null) => (of ? getComputedStyle(of).color : '#888');
-    const line = (index: number): uPlot.Series => ({
-      stroke: () => colour(index === 0 ? element : second.current),
-      width: 1.6,
-      points: { show: false },
-      ...(index === 0 ? { fill: () => withAlpha(colour(element)) } : {}),
-    });
-    const chart = new uPlot(
-      {
-        width: element.clientWidth,
-        height: element.clientHeight - 8,
-        padding: [4, 0, 2, 0],
-        legend: { show: false },
-        axes: [{ show: false }, { show: false }],
-        // A line of zeros is at the bottom, not in the middle.
-        scales: {
-          y: { range: (_, low, high) => [Math.min(0, low), Math.max(high * 1.1, low + 0.001, 0.001)] },
-        },
-        cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-        series: [{}, ...Array.from({ length: count }, (_, index) => line(index))],
-        hooks: { setCursor: [(self) => point.current?.(self.cursor.idx ?? undefined)] },
-      },
-      [[], ...Array.from({ length: count }, () => [])],
-      element,
-    );
-    plot.current = chart;
-    const observer = new ResizeObserver(() =>
-      chart.setSize({ width: element.clientWidth, height: element.clientHeight - 8 }),
-    );
-    observer.observe(element);
-    const forget = onThemeChange(() => chart.redraw());
-    return () => {
-      observer.disconnect();
-      forget();
-      chart.destroy();
-      plot.current = undefined;
-    };
-  }, [count]);
-
-  useEffect(() => {
-    plot.current?.setData([[...times], ...lines.map((line) => [...line])] as uPlot.AlignedData);
-  }, [times, lines]);
-
+  const [at, setAt] = useState<number>();
+  const [from = 0, to = 0] = [times[0], times.at(-1)];
+  const top = Math.max(0.001, 1.1 * Math.max(...lines.flat().map((value) => value ?? 0)));
+  const x = (index: number) => ((times[index] ?? from) - from) * (size / (to - from || 1));
+  const point = (value: number, index: number) => `${x(index)} ${size - (value * size) / top}`;
+  const show = (index: number | undefined) => {
+    if (index === at) return;
+    setAt(index);
+    onPoint?.(index);
+  };
+  const follow = (event: MouseEvent & { currentTarget: Element }) => {
+    const { left, width } = event.currentTarget.getBoundingClientRect();
+    const pointed = from + ((event.clientX - left) / width) * (to - from);
+    // The nearest: not yet halfway to the next one.
+    show(times.findIndex((time, index) => pointed < (time + (times[index + 1] ?? Infinity)) / 2));
+  };
   return (
-    <div class="spark" ref={box} role="img" aria-label={label}>
-      <span class="spark-two" ref={second} hidden />
-    </div>
+    <svg
+      class="spark"
+      viewBox={`0 0 ${size} ${size}`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={label}
+      onMouseMove={follow}
+      onMouseLeave={() => show(undefined)}
+    >
+      {lines.map((line) =>
+        runsOf(line).map((run) => {
+          const [first = 0, last = 0] = [run[0], run.at(-1)];
+          const path = run.map((index) => point(line[index] ?? 0, index)).join('L');
+          return (
+            <>
+              {line === lines[0] && (
+                <path class="spark-area" d={`M${x(first)} ${size}L${path}L${x(last)} ${size}`} />
+              )}
+              {/* A run of one point becomes a dot. */}
+              <path
+                class={line === lines[0] ? undefined : 'spark-two'}
+                d={`M${path}L${point(line[last] ?? 0, last)}`}
+              />
+            </>
+          );
+        }),
+      )}
+      {at !== undefined && <path class="spark-cursor" d={`M${x(at)} 0V${size}`} />}
+    </svg>
   );
 }
 
-function withAlpha(colour: string): string {
-  const [r = '0', g = '0', b = '0'] = colour.match(/[\d.]+/g) ?? [];
-  return `rgb(${r} ${g} ${b} / 12%)`;
+/** The indices of a line without its gaps: one list between two gaps. */
+function runsOf(line: readonly (number | null)[]): number[][] {
+  const runs: number[][] = [];
+  line.forEach((value, index) => {
+    if (value === null) return;
+    if (index > 0 && line[index - 1] !== null) runs.at(-1)?.push(index);
+    else runs.push([index]);
+  });
+  return runs;
 }

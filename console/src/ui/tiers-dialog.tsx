@@ -2,9 +2,10 @@
  * Edits the tiers. The router validates them before they are saved and returns the resulting chains of all merchants; a
  * concurrent change is not overwritten.
  */
-import { useEffect, useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import { ApiError, ask, problemsOf } from '../api';
 import { inChainOrder } from '../labels';
+import { useRequest } from '../live/use-request';
 import type { Preview, Tier, Tiers } from '../types';
 import { ChainEditor } from './chain-editor';
 import { ActionDialog, Notes } from './dialogs';
@@ -45,13 +46,7 @@ function documentOf(drafts: readonly Draft[], chain: readonly string[], hold: Ti
   };
 }
 
-interface TiersDialogProps {
-  config: Tiers;
-  onSaved: () => void;
-  onClose: () => void;
-}
-
-export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
+export function TiersDialog({ config, onClose }: { config: Tiers; onClose: () => void }) {
   const [base] = useState(config.version);
   const [drafts, setDrafts] = useState(() =>
     inChainOrder(Object.keys(config.tiers), config.default_chain).map((name) =>
@@ -60,7 +55,13 @@ export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
   );
   const [chain, setChain] = useState<readonly string[]>(config.default_chain);
   const wanted = documentOf(drafts, chain, config.hold);
-  const preview = usePreview(JSON.stringify(wanted));
+  const { value, error } = useRequest<Preview>('/tiers/preview', { intervalMs: 0, body: wanted });
+  // The last preview stays until the next one.
+  const last = useRef<Preview | undefined>(undefined);
+  const preview = value ?? last.current;
+  last.current = preview;
+  // Without an answer the router still validates on save.
+  const isRejected = error instanceof ApiError && !error.isPassing;
   const names = drafts.map(({ name }) => name.trim()).filter(Boolean);
 
   const change = (key: number, to: Partial<Draft>) => {
@@ -78,7 +79,6 @@ export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
     const headers = { 'if-match': `"${base}"` };
     const { version, warnings = [] } = await ask<Tiers>('/tiers', { method: 'PUT', body: wanted, headers });
     notify([`Tiers saved as version ${version}.`, ...warnings].join(' '));
-    onSaved();
   };
 
   return (
@@ -86,8 +86,8 @@ export function TiersDialog({ config, onSaved, onClose }: TiersDialogProps) {
       title="Edit tiers"
       wide
       verb="Save"
-      isDisabled={preview?.valid === false}
-      problems={preview?.problems ?? []}
+      isDisabled={isRejected || preview?.valid === false}
+      problems={isRejected ? problemsOf(error) : (preview?.problems ?? [])}
       act={save}
       onClose={onClose}
     >
@@ -129,7 +129,6 @@ interface TierDraftProps {
   onRemove: () => void;
 }
 
-/** Not a table row: on a phone the fields take two lines, each with its label above. */
 function TierDraft({ draft, onChange, onRemove }: TierDraftProps) {
   const { name, type, target, maxCalls } = draft;
   const isShared = type === 'shared';
@@ -147,7 +146,7 @@ function TierDraft({ draft, onChange, onRemove }: TierDraftProps) {
     </label>
   );
   return (
-    <li>
+    <li class="row">
       <label class="label">
         <span>Name</span>
         <input
@@ -175,27 +174,4 @@ function TierDraft({ draft, onChange, onRemove }: TierDraftProps) {
       </button>
     </li>
   );
-}
-
-/** What the router says of a draft, a moment after the last change; undefined while it does not answer. */
-function usePreview(text: string): Preview | undefined {
-  const [preview, setPreview] = useState<Preview>();
-  useEffect(() => {
-    let isCurrent = true;
-    const timer = setTimeout(async () => {
-      const answer = await ask<Preview>('/tiers/preview', { method: 'POST', body: JSON.parse(text) }).catch(
-        (error: unknown) =>
-          // Without a preview the router still validates on save.
-          error instanceof ApiError && error.status > 0 && error.status < 500
-            ? { valid: false, problems: [...problemsOf(error)], warnings: [], chains: [] }
-            : undefined,
-      );
-      if (isCurrent) setPreview(answer);
-    }, 200);
-    return () => {
-      isCurrent = false;
-      clearTimeout(timer);
-    };
-  }, [text]);
-  return preview;
 }
