@@ -96,6 +96,26 @@ describeBrowser('the console of a large fleet', (browser) => {
     expect(await page.evaluate('transitions')).toBe(0);
   });
 
+  it('waits nine times as long as a slow rendering took before the next one', async () => {
+    const page = await browser.open(`${router.url}/#/overview`);
+    await page.getByRole('img', { name: /^basic: 1,000 pods, 5,000 calls/ }).waitFor();
+    await page.evaluate(`(() => {
+      globalThis.renderedAt = [];
+      new MutationObserver(() => {
+        renderedAt.push(performance.now());
+        while (performance.now() < renderedAt.at(-1) + 30);
+      }).observe(document.querySelector('.feed'), { childList: true });
+    })()`);
+    for (let n = 0; n < 100; n++) {
+      await router.post('/release', { call_sid: `CA-${n}` });
+      await router.post('/allocate', { call_sid: `CA-${n}` });
+    }
+    const renderedAt = (await page.evaluate('renderedAt')) as number[];
+    const pauses = renderedAt.slice(1).map((at, index) => at - (renderedAt[index] ?? 0));
+    expect(pauses.length).toBeGreaterThan(0);
+    expect(Math.min(...pauses)).toBeGreaterThan(9 * 30);
+  });
+
   it('applies its timeout to each page of a list', async () => {
     const page = await browser.open('about:blank');
     // Deadlines that pass when the test says so.

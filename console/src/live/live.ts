@@ -28,6 +28,11 @@ const timeoutMs = 5000;
 const readsToBelieve = 2;
 const mostEvents = 5000;
 const noRest: Rest = { minMs: 0, maxMs: 0 };
+/** Renderings take at most a tenth of the time: with 1,000 pods there are about ten a second. */
+const restPerRendering = 9;
+const longestRestMs = 400;
+const hiddenMs = 500;
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export interface LiveState extends Fleet {
   status: Status | undefined;
@@ -89,7 +94,8 @@ export class Live {
   #failedReads = 0;
   #lastTrueAt = 0;
   #storeAwayAt = 0;
-  #frame = false;
+  #isRendering = false;
+  #hasChanged = false;
 
   start(): void {
     if (this.#stream) return;
@@ -289,16 +295,23 @@ export class Live {
     this.#notify();
   }
 
-  /** One rendering per frame for all changes, or at once in a hidden tab. */
+  /** One rendering for all changes of a frame. After a slow one the next waits, so that the page stays responsive. */
   #notify(): void {
-    if (this.#frame) return;
-    this.#frame = true;
-    const run = () => {
-      this.#frame = false;
+    this.#hasChanged = true;
+    if (this.#isRendering) return;
+    this.#isRendering = true;
+    const render = async () => {
+      const beganAt = performance.now();
+      this.#hasChanged = false;
       for (const listener of this.#listeners) listener();
+      // Its layout and painting follow before the next task.
+      await pause(0);
+      await pause(Math.min(longestRestMs, restPerRendering * (performance.now() - beganAt)));
+      this.#isRendering = false;
+      if (this.#hasChanged) this.#notify();
     };
-    if (document.hidden) setTimeout(run, 500);
-    else requestAnimationFrame(run);
+    if (document.hidden) setTimeout(render, hiddenMs);
+    else requestAnimationFrame(render);
   }
 }
 
