@@ -47,6 +47,7 @@ export function RecordsPage({ route }: { route: Route }) {
           Most workers stopped their heartbeats at once; their records are not requeued yet.
         </Note>
       )}
+      {!workflows && !problem && <Empty icon="records" title="Reading records…" />}
       <div class="two">
         {workflows?.map((workflow) => (
           <WorkflowCard

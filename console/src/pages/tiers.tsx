@@ -97,6 +97,7 @@ export function TiersPage() {
           )}
         </header>
         {merchants.problem && <Note tone="bad">{merchants.problem}</Note>}
+        {!merchants.value && !merchants.problem && <p class="soft">Reading…</p>}
         {merchants.value?.merchants.length === 0 ? (
           <Empty icon="tiers" title="No merchant has its own rules">
             Every call uses the default chain. Add a merchant to give it its own pool, tier or fallback.
