@@ -5,7 +5,6 @@
  */
 import { type Argument, Command, Option } from 'commander';
 import type { Clock } from '../clock.js';
-import type { Paint } from '../terminal/text.js';
 import { version } from '../version.js';
 import { type ExitCode, exitCodeMeanings, type Failure } from './failure.js';
 import type { Output } from './output.js';
@@ -35,7 +34,6 @@ export interface Given<Options = object> {
   cli: Cli;
   args: readonly string[];
   options: Options & { json?: true };
-  paint: Paint;
   command: Command;
 }
 
@@ -98,8 +96,7 @@ export function command<Options>(spec: CommandSpec<Given<Options>>): AddCommand 
     for (const text of help) added.addHelpText('after', text);
     added.action(async () => {
       const options = added.opts() as Given<Options>['options'];
-      const { paint } = cli.output;
-      const outcome = await spec.run({ cli, args: added.args, options, paint, command: added });
+      const outcome = await spec.run({ cli, args: added.args, options, command: added });
       if (outcome) printOutcome(cli, outcome, options.json);
     });
   };

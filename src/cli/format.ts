@@ -1,6 +1,6 @@
 /** Times, counts and leases as text. `nowMs` is the router's clock if known, so that a wrong local clock does no harm. */
 import { type Cell, type Column, tableOf } from '../terminal/table.js';
-import type { Colour, Paint } from '../terminal/text.js';
+import type { Colour } from '../terminal/text.js';
 import type { Outcome } from './cli.js';
 
 /** `0s`, `42s`, `3m 5s`, `2h 14m`, `3d 4h`: at most two units. */
@@ -48,14 +48,13 @@ export function listOutcome<T>(
   name: string,
   all: readonly T[],
   limit: number | undefined,
-  paint: Paint,
   { noun, empty, columns }: List<T>,
 ): Outcome {
   const shown = all.slice(0, limit);
   const total = shownOf(shown.length, all.length, noun);
   return {
     document: { [name]: shown, total: all.length },
-    text: shown.length === 0 ? `${empty}\n` : `${tableOf(shown, columns, paint)}\n${total}\n`,
+    text: shown.length === 0 ? `${empty}\n` : `${tableOf(shown, columns)}\n${total}\n`,
   };
 }
 

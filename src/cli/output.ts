@@ -3,7 +3,7 @@
  * terminal, without NO_COLOR and TERM=dumb.
  */
 import { visible } from '../config/tiers.js';
-import { isTerminal, type OutStream, type Paint, paintFor } from '../terminal/text.js';
+import { isTerminal, type OutStream, paint, showsColours, withoutColours } from '../terminal/text.js';
 import type { Failure } from './failure.js';
 
 export interface Streams {
@@ -16,18 +16,18 @@ export interface Streams {
 const allowed = /(\n|\t|\u001b\[(?:[0127]|3[1-6])m)/;
 
 /** Escapes control characters: names come from other machines and must not clear or retitle a terminal. */
-function escapeControls(text: string): string {
-  return text
+function escapeControls(text: string, hasColours: boolean): string {
+  return (hasColours ? text : withoutColours(text))
     .split(allowed)
     .map((part, i) => (i % 2 === 0 ? visible(part) : part))
     .join('');
 }
 
 export class Output {
-  readonly paint: Paint;
-  readonly #paintError: Paint;
   /** Whether stderr is a terminal, so that progress is shown. */
   readonly showsProgress: boolean;
+  readonly hasColours: boolean;
+  readonly #hasErrorColours: boolean;
   readonly stdin: Streams['stdin'];
   readonly stdout: OutStream;
   readonly stderr: OutStream;
@@ -38,27 +38,27 @@ export class Output {
     this.stdout = stdout;
     this.stderr = stderr;
     this.showsProgress = isTerminal(stderr, env);
-    this.paint = paintFor(stdout, env);
-    this.#paintError = paintFor(stderr, env);
+    this.hasColours = showsColours(stdout, env);
+    this.#hasErrorColours = showsColours(stderr, env);
   }
 
   out(text: string): void {
     this.#clearProgress();
-    const shown = escapeControls(text);
+    const shown = escapeControls(text, this.hasColours);
     this.stdout.write(shown.endsWith('\n') ? shown : `${shown}\n`);
   }
 
   err(line: string): void {
     this.#clearProgress();
-    this.stderr.write(`${escapeControls(line)}\n`);
+    this.stderr.write(`${escapeControls(line, this.#hasErrorColours)}\n`);
   }
 
   warn(text: string): void {
-    this.err(`${this.#paintError('yellow', 'warning:')} ${text}`);
+    this.err(`${paint('yellow', 'warning:')} ${text}`);
   }
 
   fail({ message, problems }: Failure): void {
-    this.err(`${this.#paintError('red', 'smart-router:')} ${message}`);
+    this.err(`${paint('red', 'smart-router:')} ${message}`);
     for (const problem of problems) this.err(`  ${problem}`);
   }
 

@@ -3,7 +3,7 @@
  * an operator can reach. Commands that only read ask a router if no database is named.
  */
 import { type Cell, type Column, tableOf } from '../terminal/table.js';
-import type { Colour, Paint } from '../terminal/text.js';
+import type { Colour } from '../terminal/text.js';
 import {
   type GivenRouter,
   keyNote,
@@ -105,7 +105,7 @@ export function stuckColour(stuck: number): Colour | undefined {
 
 export const spanOf = (seconds: number | null) => (seconds === null ? '-' : span(seconds * 1000));
 
-export function showWorkflows(found: readonly RecordNumbers[], paint: Paint): string {
+export function showWorkflows(found: readonly RecordNumbers[]): string {
   const yellow = (number: number): Cell => ({
     text: String(number),
     colour: number > 0 ? 'yellow' : undefined,
@@ -124,10 +124,10 @@ export function showWorkflows(found: readonly RecordNumbers[], paint: Paint): st
     ['>NEXT RETRY', (one) => spanOf(one.next_retry_seconds), hasRetry],
     ['>KEYS AT LIMIT', (one) => one.keys_at_limit ?? '-', found.some((one) => one.keys_at_limit !== null)],
   ];
-  return tableOf(found, columns, paint);
+  return tableOf(found, columns);
 }
 
-export function recordTable(records: readonly RecordDocument[], paint: Paint): string {
+export function recordTable(records: readonly RecordDocument[]): string {
   const columns: Column<RecordDocument>[] = [
     ['RECORD', (record) => record.id],
     ['>STUCK FOR', (record) => spanOf(record.stuck_seconds)],
@@ -137,5 +137,5 @@ export function recordTable(records: readonly RecordDocument[], paint: Paint): s
     ['WORKER', (record) => record.worker ?? '-'],
     ['LAST NOTE', (record) => record.trace ?? '-'],
   ];
-  return tableOf(records, columns, paint);
+  return tableOf(records, columns);
 }

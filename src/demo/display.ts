@@ -6,7 +6,7 @@
  */
 import type { Clock } from '../clock.js';
 import { FullScreen } from '../terminal/full-screen.js';
-import { type OutStream, type Paint, wrap } from '../terminal/text.js';
+import { type OutStream, paint, withoutColours, wrap } from '../terminal/text.js';
 import { version } from '../version.js';
 import type { Command } from './actions.js';
 import type { DemoContext } from './context.js';
@@ -17,7 +17,7 @@ import type { RecordsView } from './records/plane.js';
 
 export interface DisplayOptions {
   out: OutStream;
-  paint: Paint;
+  hasColours: boolean;
   /** `quiet`: only the banner and the summary. `headless`: only one line of JSON when the demo is ready, for programs. */
   mode: 'picture' | 'lines' | 'quiet' | 'headless';
   clock: Clock;
@@ -47,32 +47,32 @@ export class Display {
   #cancelPicture = () => {};
 
   constructor(private readonly options: DisplayOptions) {
-    this.#screen = new FullScreen(options.out, () => this.#draw());
+    this.#screen = new FullScreen(options.out, options.hasColours, () => this.#draw());
     this.#sinceMs = options.clock.monotonic();
   }
 
   open(content: Content): void {
     this.#content = content;
-    const { mode, paint } = this.options;
+    const { mode } = this.options;
     if (mode === 'picture') {
       this.#screen.open();
       this.#draw();
-    } else if (mode !== 'headless') this.#print(...introduction(paint));
+    } else if (mode !== 'headless') this.#print(...introduction());
   }
 
   /** Shows the address: the demo now answers there. */
   ready(): void {
     this.#isReady = true;
-    const { mode, paint } = this.options;
+    const { mode } = this.options;
     const content = this.#content;
     if (mode === 'picture' || !content) return;
     if (mode === 'headless') this.#print(JSON.stringify({ ready: true, url: content.url, pid: process.pid }));
-    else this.#print(...usage(content, paint));
+    else this.#print(...usage(content));
   }
 
   line(line: Line): void {
-    const { mode, paint } = this.options;
-    if (mode === 'lines') this.#print(format(line, paint));
+    const { mode } = this.options;
+    if (mode === 'lines') this.#print(format(line));
     if (mode !== 'picture') return;
     if (isAboutOneCall(line)) this.#latestCall = line;
     // The picture shows sites elsewhere.
@@ -82,14 +82,14 @@ export class Display {
 
   /** Prints pools and records; the picture always shows them. */
   numbers(log: DemoContext['log']): void {
-    const { mode, paint } = this.options;
+    const { mode } = this.options;
     if (mode === 'picture' || !this.#content) return;
     const { pools, calls, records } = this.#content.view();
     const shown = pools.map(({ set, cells, numbers }) => {
       const name = paint('bold', set.name);
       if (!numbers) return `${name} ?`;
       if (numbers.type === 'shared') return `${name} ${numbers.active_calls}/${numbers.capacity}`;
-      return `${name} ${cells.map((cell) => drawCell(cell, false, paint)).join('')}`;
+      return `${name} ${cells.map((cell) => drawCell(cell, false)).join('')}`;
     });
     log('pools', `${shown.join('  ')}  (${count(calls.live, 'call')})`);
     if (records.isOpen && records.disabledReason === undefined) log('records', recordsText(records));
@@ -131,11 +131,11 @@ export class Display {
 
   #draw(): void {
     this.#cancelPicture();
-    const { clock, paint } = this.options;
+    const { clock } = this.options;
     const content = this.#content;
     if (!content) return;
     const { url, takenPort, commands: keys } = content;
-    const page = { ...this.#screen.size, keys, paint };
+    const page = { ...this.#screen.size, keys };
     const lines = this.#isHelpShown
       ? helpPage({ ...page, url })
       : frame({
@@ -153,7 +153,9 @@ export class Display {
   }
 
   #print(...lines: string[]): void {
-    this.options.out.write(`${lines.join('\n')}\n`);
+    const { out, hasColours } = this.options;
+    const text = `${lines.join('\n')}\n`;
+    out.write(hasColours ? text : withoutColours(text));
   }
 }
 
@@ -182,7 +184,7 @@ function recordsSummary({ sitemaps, pages, twice, requeued, kills }: RecordsView
 const movedText = (takenPort: number, url: string) =>
   `Port ${takenPort} is in use, so the demo listens at ${url}/`;
 
-export function introduction(paint: Paint): string[] {
+export function introduction(): string[] {
   return [
     '',
     `  ${paint('bold', `Smart Router ${version}`)}  every live call gets a voice agent; abandoned work is recovered`,
@@ -193,14 +195,14 @@ export function introduction(paint: Paint): string[] {
     '          back to standard, nova has no fallback. The demo also runs PostgreSQL:',
     '          2 workers and the routers import the sitemaps of made-up sites and read',
     '          their pages.',
-    `  Agents  ${legend(paint)}`,
+    `  Agents  ${legend()}`,
     '',
     '  Starting, a few seconds.',
     '',
   ];
 }
 
-function usage({ url, takenPort, keyVariable, commands }: Content, paint: Paint): string[] {
+function usage({ url, takenPort, keyVariable, commands }: Content): string[] {
   const api = `${url}/api/v1`;
   const key = keyVariable === undefined ? '' : ` -H "Authorization: Bearer $${keyVariable}"`;
   const curl = (path: string, body?: string) =>

@@ -2,7 +2,7 @@
  * The state of the demo at one moment, and its picture and help page as lines of text, for a terminal of any size. Numbers
  * and events wrap; what does not fit is cut off, except the keys.
  */
-import { type Colour, clip, type Paint, plain, wrap } from '../terminal/text.js';
+import { type Colour, clip, paint, widthOf, wrap } from '../terminal/text.js';
 import { version } from '../version.js';
 import type { CallCounts } from './callers.js';
 import type { DemoParts } from './context.js';
@@ -71,7 +71,6 @@ export interface FrameOptions {
   keys: readonly { key: string; what: string }[];
   columns: number;
   rows: number;
-  paint: Paint;
 }
 
 const barWidth = 24;
@@ -84,23 +83,23 @@ const minEvents = 3;
 type Row = [] | [label: string, ...parts: string[]];
 
 export function frame(options: FrameOptions): string[] {
-  const { view, lines, latestCall, keys, columns, rows, paint } = options;
+  const { view, lines, latestCall, keys, columns, rows } = options;
   const body: Row[] = [
     [],
-    ['routers', routersText(view, paint)],
-    ['backed by', backendText(view, paint)],
+    ['routers', routersText(view)],
+    ['backed by', backendText(view)],
     [],
-    ...poolRows(view, paint),
-    ['', legend(paint)],
+    ...poolRows(view),
+    ['', legend()],
     [],
-    ['agents', rollText(view, paint)],
-    ['calls', ...callParts(view, paint)],
-    ['latest', latestCall ? format(latestCall, paint).replace(/^.*? {2}/, '') : ''],
+    ['agents', rollText(view)],
+    ['calls', ...callParts(view)],
+    ['latest', latestCall ? format(latestCall).replace(/^.*? {2}/, '') : ''],
     [],
-    ...recordRows(view, paint),
+    ...recordRows(view),
     [],
   ];
-  const top = [...header(options), ...body.flatMap((row) => labelled(row, columns, paint))].filter(
+  const top = [...header(options), ...body.flatMap((row) => labelled(row, columns))].filter(
     (line) => line !== '' || rows >= spaciousRows,
   );
   const shownKeys = keys.map(({ key, what }) => ` ${paint('bold', key)} ${paint('dim', what)}  `);
@@ -109,13 +108,13 @@ export function frame(options: FrameOptions): string[] {
   const room = Math.max(minEvents, rows - above.length - bottom.length);
   const shown = lines
     .slice(-room)
-    .flatMap((line) => eventLines(line, columns, paint))
+    .flatMap((line) => eventLines(line, columns))
     .slice(-room);
   while (shown.length < room) shown.push('');
   return [...above, ...shown, ...bottom].slice(0, rows).map((line) => clip(line, columns - 1));
 }
 
-function labelled([label, ...parts]: Row, columns: number, paint: Paint): string[] {
+function labelled([label, ...parts]: Row, columns: number): string[] {
   if (label === undefined) return [''];
   return wrap(parts, columns - 2 - labelWidth, '  ').map(
     (text, i) => ` ${paint('dim', (i === 0 ? label : '').padEnd(labelWidth))}${text}`,
@@ -123,19 +122,19 @@ function labelled([label, ...parts]: Row, columns: number, paint: Paint): string
 }
 
 /** Wraps a long text below its beginning. */
-function eventLines(line: Line, columns: number, paint: Paint): string[] {
-  const whole = format(line, plain);
-  const indent = whole.length - line.text.length;
+function eventLines(line: Line, columns: number): string[] {
+  const whole = format(line);
+  const indent = widthOf(whole) - widthOf(line.text);
   const width = columns - 2 - indent;
-  if (whole.length <= columns - 2 || width < 20) return [` ${format(line, paint)}`];
+  if (widthOf(whole) <= columns - 2 || width < 20) return [` ${whole}`];
   const [first = '', ...rest] = wrap(line.text.split(' '), width);
   return [
-    ` ${format({ ...line, text: first }, paint)}`,
+    ` ${format({ ...line, text: first })}`,
     ...rest.map((text) => ` ${' '.repeat(indent)}${line.kind === 'do' ? paint('bold', text) : text}`),
   ];
 }
 
-function header({ url, takenPort, elapsedMs, isStoryOn, rows, paint }: FrameOptions): string[] {
+function header({ url, takenPort, elapsedMs, isStoryOn, rows }: FrameOptions): string[] {
   const minutes = Math.floor(elapsedMs / 60_000);
   const rest = String(Math.floor(elapsedMs / 1000) % 60).padStart(2, '0');
   const story = isStoryOn ? 'story on' : 'story off';
@@ -151,7 +150,7 @@ function header({ url, takenPort, elapsedMs, isStoryOn, rows, paint }: FrameOpti
 
 const partWidth = 17;
 
-function mark(paint: Paint, colour: Colour, sign: string, text: string, textColour?: Colour): string {
+function mark(colour: Colour, sign: string, text: string, textColour?: Colour): string {
   return `${paint(colour, sign)} ${paint(textColour, text.padEnd(partWidth))}`;
 }
 
@@ -162,24 +161,24 @@ const processLooks = {
 } as const;
 
 /** `up`: the mark of a process that is up. */
-function processMark({ name, state }: { name: string; state: ProcessState }, paint: Paint, up: string) {
+function processMark({ name, state }: { name: string; state: ProcessState }, up: string) {
   if (state === 'up') return up;
   const [colour, sign, word] = processLooks[state];
-  return mark(paint, colour, sign, `${name} ${word}`, 'dim');
+  return mark(colour, sign, `${name} ${word}`, 'dim');
 }
 
-function routersText({ routers }: View, paint: Paint): string {
+function routersText({ routers }: View): string {
   const drawn = routers.map((router) => {
     const { name, leads } = router;
-    const up = leads ? mark(paint, 'green', '■', `${name} leader`, 'bold') : mark(paint, 'green', '□', name);
-    return processMark(router, paint, up);
+    const up = leads ? mark('green', '■', `${name} leader`, 'bold') : mark('green', '□', name);
+    return processMark(router, up);
   });
   return drawn.join('  ');
 }
 
-function backendText({ storeAnswers, apiAnswers, records }: View, paint: Paint): string {
+function backendText({ storeAnswers, apiAnswers, records }: View): string {
   const part = (answers: boolean, name: string) =>
-    answers ? mark(paint, 'green', '■', name) : mark(paint, 'red', '✕', `${name}: down`, 'red');
+    answers ? mark('green', '■', name) : mark('red', '✕', `${name}: down`, 'red');
   return [
     part(storeAnswers, 'Redis'),
     part(apiAnswers, 'Kubernetes API'),
@@ -187,48 +186,48 @@ function backendText({ storeAnswers, apiAnswers, records }: View, paint: Paint):
   ].join('  ');
 }
 
-function poolRows({ pools }: View, paint: Paint): Row[] {
+function poolRows({ pools }: View): Row[] {
   const widest = Math.max(...pools.map(({ cells }) => cells.length));
   return pools.map(({ set, cells, numbers }) => {
-    const drawn = cells.map((cell) => drawCell(cell, set.calls > 1, paint)).join(' ');
+    const drawn = cells.map((cell) => drawCell(cell, set.calls > 1)).join(' ');
     const start = `${drawn}${'  '.repeat(widest - cells.length)}   `;
     if (!numbers) return [set.name, start + paint('dim', 'no data')];
     const { active_calls: calls, capacity, available, assigned } = numbers;
-    const bar = barOf(capacity > 0 ? Math.min(1, calls / capacity) : 0, 'green', paint);
+    const bar = barOf(capacity > 0 ? Math.min(1, calls / capacity) : 0, 'green');
     const free = paint('dim', `${available} of ${assigned} available`);
     return [set.name, `${start}${bar} ${count(calls, 'call').padEnd(8)} ${free}`];
   });
 }
 
-function rollText({ roll: { version: wanted, updated, isRolling } }: View, paint: Paint): string {
+function rollText({ roll: { version: wanted, updated, isRolling } }: View): string {
   const state = `version ${wanted}`.padEnd(12);
   if (!isRolling) return `${state} ${paint('dim', `${updated} of ${agentCount} ready`)}`;
-  const bar = barOf(updated / agentCount, 'yellow', paint);
+  const bar = barOf(updated / agentCount, 'yellow');
   return `${state} ${bar} ${paint('yellow', `rolling: ${updated} of ${agentCount}`)}`;
 }
 
-function barOf(share: number, colour: Colour, paint: Paint): string {
+function barOf(share: number, colour: Colour): string {
   const filled = Math.round(barWidth * share);
   return `${paint(colour, '━'.repeat(filled))}${paint('dim', '─'.repeat(barWidth - filled))}`;
 }
 
-const zeroIsGreen = (n: number, text: string, otherwise: Colour, paint: Paint) =>
+const zeroIsGreen = (n: number, text: string, otherwise: Colour) =>
   paint(n === 0 ? 'green' : otherwise, `${n} ${text}`);
 
-function callParts({ calls }: View, paint: Paint): string[] {
+function callParts({ calls }: View): string[] {
   return [
     paint('bold', `${calls.live} live`),
     ...(calls.waiting > 0 ? [paint('yellow', `${calls.waiting} waiting`)] : []),
     `${calls.served} served`,
-    zeroIsGreen(calls.cut, 'cut', 'red', paint),
-    zeroIsGreen(calls.doubled, 'given twice', 'red', paint),
+    zeroIsGreen(calls.cut, 'cut', 'red'),
+    zeroIsGreen(calls.doubled, 'given twice', 'red'),
     ...(calls.lost > 0 ? [`${calls.lost} lost with a crashed agent`] : []),
     ...(calls.busy > 0 ? [`${calls.busy} rejected, all busy`] : []),
     ...(calls.unanswered > 0 ? [`${calls.unanswered} unanswered`] : []),
   ];
 }
 
-function recordRows({ records }: View, paint: Paint): Row[] {
+function recordRows({ records }: View): Row[] {
   const { disabledReason, isOpen, sitemaps, pages, workers, stuck, twice } = records;
   if (disabledReason !== undefined) return [['records', paint('dim', `disabled: ${disabledReason}`)]];
   if (!isOpen) return [['records', paint('dim', 'PostgreSQL is starting')]];
@@ -236,13 +235,13 @@ function recordRows({ records }: View, paint: Paint): Row[] {
     `${`${queued} queued  ${running} running  ${done} done  ${failed} failed`.padEnd(kindWidth)}  ${paint('dim', latest)}`;
   const drawn = workers.map((worker) => {
     const { name, records: held } = worker;
-    return processMark(worker, paint, mark(paint, 'green', held > 0 ? '■' : '□', `${name} holds ${held}`));
+    return processMark(worker, mark('green', held > 0 ? '■' : '□', `${name} holds ${held}`));
   });
-  const stuckText = zeroIsGreen(stuck, 'stuck', 'yellow', paint);
+  const stuckText = zeroIsGreen(stuck, 'stuck', 'yellow');
   return [
     ['sitemaps', kind(sitemaps)],
     ['pages', kind(pages)],
-    ['workers', ...drawn, stuckText, zeroIsGreen(twice, 'finished twice', 'red', paint)],
+    ['workers', ...drawn, stuckText, zeroIsGreen(twice, 'finished twice', 'red')],
   ];
 }
 
@@ -258,15 +257,15 @@ const cellLooks: Record<CellState, { style: Colour; idle: string; busy: string }
 };
 
 /** A shared agent shows how many calls it has. */
-export function drawCell({ state, calls }: Cell, isShared: boolean, paint: Paint): string {
+export function drawCell({ state, calls }: Cell, isShared: boolean): string {
   const { style, idle, busy } = cellLooks[state];
   if (calls === 0) return paint(style, idle);
   return paint(style, isShared ? String(calls) : busy);
 }
 
-export function legend(paint: Paint): string {
+export function legend(): string {
   const shown = (state: CellState, calls: number, word: string) =>
-    `${drawCell({ state, calls }, false, paint)} ${word}`;
+    `${drawCell({ state, calls }, false)} ${word}`;
   return [
     shown('ready', 1, 'busy'),
     shown('ready', 0, 'free'),
@@ -280,16 +279,16 @@ export function legend(paint: Paint): string {
 
 const helpKeyWidth = 25;
 
-type HelpOptions = Pick<FrameOptions, 'keys' | 'columns' | 'rows' | 'paint'> & { url: string };
+type HelpOptions = Pick<FrameOptions, 'keys' | 'columns' | 'rows'> & { url: string };
 
 /** The help page: keys and the meaning of the picture. */
-export function helpPage({ url, keys, columns, rows, paint }: HelpOptions): string[] {
+export function helpPage({ url, keys, columns, rows }: HelpOptions): string[] {
   const cells = keys.map(({ key, what }) => `${paint('bold', key)} ${what.padEnd(helpKeyWidth - 2)}`);
   return [
     ` ${paint('bold', 'Keys')}`,
     ...wrap(cells, columns - 4, '').map((line) => `   ${line.trimEnd()}`),
     ` ${paint('bold', 'Agents')}`,
-    `   ${legend(paint)}`,
+    `   ${legend()}`,
     ` ${paint('bold', 'Calls')}`,
     '   cut, given twice: router faults. Both stay 0.',
     '   lost: the agent crashed during the call. No router can prevent that.',

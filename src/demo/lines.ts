@@ -1,5 +1,5 @@
 /** One line of the demo's log, and its format. */
-import type { Colour, Paint } from '../terminal/text.js';
+import { type Colour, paint } from '../terminal/text.js';
 
 /** The kinds of lines. Lines about one call are so frequent that the picture shows only the latest. */
 const looks = {
@@ -58,7 +58,7 @@ export function isAboutOneCall({ kind }: Line): boolean {
 }
 
 /** `09:05:59  allocated CA-101   → gold-1      gold`, or `09:05:59  router    router-1 is up`. */
-export function format({ at, kind, label = kind, call = '', pod = '', text }: Line, paint: Paint): string {
+export function format({ at, kind, label = kind, call = '', pod = '', text }: Line): string {
   const look = looks[kind];
   const time = paint('dim', new Date(at).toLocaleTimeString('en-GB'));
   if (kind === 'do') return `${time}  ${paint('bold', `▸ ${text}`)}`;

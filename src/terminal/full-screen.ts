@@ -3,15 +3,13 @@
  * close, on exit and on an uncaught error. Each frame is one write of the lines that changed: no flicker, and little
  * traffic on a slow connection.
  */
-import type { OutStream } from './text.js';
+import { type OutStream, withoutColours } from './text.js';
 
 const enter = '\u001b[?1049h\u001b[?25l\u001b[?7l\u001b[2J';
 const leave = '\u001b[?7h\u001b[?25h\u001b[?1049l';
 const endings = ['exit', 'uncaughtException', 'unhandledRejection'] as const;
 
 export class FullScreen {
-  readonly #out: OutStream;
-  readonly #redraw: () => void;
   #shown: readonly string[] = [];
   #size = '';
   #isOpen = false;
@@ -19,53 +17,55 @@ export class FullScreen {
   /** After Ctrl-Z and fg the shell has overwritten the screen. */
   readonly #repaint = () => {
     this.reset();
-    this.#redraw();
+    this.redraw();
   };
 
   /** `redraw` must call `draw`; it runs after a resize and after the process continues. */
-  constructor(out: OutStream, redraw: () => void) {
-    this.#out = out;
-    this.#redraw = redraw;
-  }
+  constructor(
+    private readonly out: OutStream,
+    private readonly hasColours: boolean,
+    private readonly redraw: () => void,
+  ) {}
 
   /** Falls back to 80x24 if the terminal does not report its size. */
   get size(): { columns: number; rows: number } {
-    return { columns: this.#out.columns || 80, rows: this.#out.rows || 24 };
+    return { columns: this.out.columns || 80, rows: this.out.rows || 24 };
   }
 
   open(): void {
     if (this.#isOpen) return;
     this.#isOpen = true;
-    this.#out.write(enter);
+    this.out.write(enter);
     // First: the error handler of the process must print to the normal buffer.
     for (const event of endings) process.prependListener(event as 'exit', this.#restore);
-    process.on('SIGWINCH', this.#redraw);
+    process.on('SIGWINCH', this.redraw);
     process.on('SIGCONT', this.#repaint);
   }
 
   /** Makes the next `draw` write every line. */
   reset(): void {
     this.#size = '';
-    if (this.#isOpen) this.#out.write(enter);
+    if (this.#isOpen) this.out.write(enter);
   }
 
   draw(lines: readonly string[]): void {
     if (!this.#isOpen) return;
     const { columns, rows } = this.size;
     const isNew = this.#size !== `${columns}x${rows}`;
-    const text = changes(isNew ? [] : this.#shown, lines.slice(0, rows));
+    const after = lines.slice(0, rows).map((line) => (this.hasColours ? line : withoutColours(line)));
+    const text = changes(isNew ? [] : this.#shown, after);
     this.#size = `${columns}x${rows}`;
-    this.#shown = lines.slice(0, rows);
-    if (isNew || text !== '') this.#out.write(`${isNew ? '\u001b[2J' : ''}${text}`);
+    this.#shown = after;
+    if (isNew || text !== '') this.out.write(`${isNew ? '\u001b[2J' : ''}${text}`);
   }
 
   close(): void {
     if (!this.#isOpen) return;
     this.#isOpen = false;
     for (const event of endings) process.off(event, this.#restore);
-    process.off('SIGWINCH', this.#redraw);
+    process.off('SIGWINCH', this.redraw);
     process.off('SIGCONT', this.#repaint);
-    this.#out.write(leave);
+    this.out.write(leave);
   }
 }
 

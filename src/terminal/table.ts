@@ -1,5 +1,5 @@
 /** Tables as aligned columns without borders: readable, and usable with awk and sort. */
-import { type Colour, clean, type Paint, widthOf } from './text.js';
+import { type Colour, clean, paint, widthOf } from './text.js';
 
 export type Cell = string | number | { readonly text: string; readonly colour: Colour | undefined };
 
@@ -30,7 +30,6 @@ export function tableLine(
   heads: readonly string[],
   widths: readonly number[],
   cells: readonly Cell[],
-  paint: Paint,
   colour?: Colour,
 ): string {
   return heads
@@ -46,33 +45,32 @@ export function tableLine(
     .trimEnd();
 }
 
-export function headLine(heads: readonly string[], widths: readonly number[], paint: Paint): string {
-  return tableLine(heads, widths, heads.map(headText), paint, 'bold');
+export function headLine(heads: readonly string[], widths: readonly number[]): string {
+  return tableLine(heads, widths, heads.map(headText), 'bold');
 }
 
-export function table(heads: readonly string[], rows: readonly (readonly Cell[])[], paint: Paint): string {
+export function table(heads: readonly string[], rows: readonly (readonly Cell[])[]): string {
   const widths = columnWidths(heads, rows);
-  const lines = [headLine(heads, widths, paint), ...rows.map((row) => tableLine(heads, widths, row, paint))];
+  const lines = [headLine(heads, widths), ...rows.map((row) => tableLine(heads, widths, row))];
   return lines.map((line) => `${line}\n`).join('');
 }
 
 export type Column<T> = readonly [head: string, cellOf: (item: T) => Cell, isShown?: boolean];
 
 /** A table with a line for each item. */
-export function tableOf<T>(items: readonly T[], columns: readonly Column<T>[], paint: Paint): string {
+export function tableOf<T>(items: readonly T[], columns: readonly Column<T>[]): string {
   const shown = columns.filter(([, , isShown = true]) => isShown);
   const rows = items.map((item) => shown.map(([, cellOf]) => cellOf(item)));
   return table(
     shown.map(([head]) => head),
     rows,
-    paint,
   );
 }
 
 export type Fact = readonly [name: string, value: Cell | undefined];
 
 /** `name  value` lines that describe one object; entries without a value are left out. */
-export function facts(entries: readonly Fact[], paint: Paint): string {
+export function facts(entries: readonly Fact[]): string {
   const shown = entries.flatMap(([name, cell]) => (cell === undefined ? [] : [[name, cell] as const]));
   const width = Math.max(...shown.map(([name]) => name.length));
   const lines = shown.map(([name, cell]) => `${name.padEnd(width)}  ${paint(colourOf(cell), textOf(cell))}`);

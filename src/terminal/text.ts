@@ -21,20 +21,21 @@ const sequences = {
   cyan: 36,
 } as const;
 export type Colour = keyof typeof sequences;
-export type Paint = (colour: Colour | undefined, text: string) => string;
 
-export const plain: Paint = (_, text) => text;
+/** Always colours: an output that shows no colours removes them (`withoutColours`). */
+export function paint(colour: Colour | undefined, text: string): string {
+  return colour !== undefined && text !== '' ? `\u001b[${sequences[colour]}m${text}\u001b[0m` : text;
+}
 
-export const paintColours: Paint = (colour, text) =>
-  colour !== undefined && text !== '' ? `\u001b[${sequences[colour]}m${text}\u001b[0m` : text;
+export const withoutColours = (text: string) => text.replaceAll(/\u001b\[\d+m/g, '');
 
 /** True for a terminal that can move its cursor. */
 export function isTerminal(stream: OutStream, env: NodeJS.ProcessEnv): boolean {
   return stream.isTTY === true && env.TERM !== 'dumb';
 }
 
-export function paintFor(stream: OutStream, env: NodeJS.ProcessEnv): Paint {
-  return isTerminal(stream, env) && !env.NO_COLOR ? paintColours : plain;
+export function showsColours(stream: OutStream, env: NodeJS.ProcessEnv): boolean {
+  return isTerminal(stream, env) && !env.NO_COLOR;
 }
 
 /** Replaces control and format characters: names come from other machines and must not move the cursor. */
@@ -43,7 +44,7 @@ export function clean(text: string): string {
 }
 
 /** The number of visible characters; colours take no room. */
-export const widthOf = (text: string) => [...text.replaceAll(/\u001b\[\d+m/g, '')].length;
+export const widthOf = (text: string) => [...withoutColours(text)].length;
 
 /** Cuts a line to `columns` visible characters and keeps its colours. */
 export function clip(line: string, columns: number): string {

@@ -1,5 +1,5 @@
 /** `smart-router alerts`, and the alerts that `status` and `top` show. */
-import { type Colour, clean, type Paint } from '../../terminal/text.js';
+import { type Colour, clean, paint } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
 import { age, count } from '../format.js';
@@ -15,9 +15,9 @@ export const alerts = routerCommand({
     ['alerts --json | jq -r ".alerts[].runbook"', 'for a script'],
     ['alerts --json | jq -e ".alerts == []"', 'an exit code for a script'],
   ],
-  async run({ api, paint }) {
+  async run({ api }) {
     const { body, nowMs } = await api.send<AlertList>('/alerts', 'alerts');
-    return { document: body, text: alertLines(body.alerts, nowMs, paint) || 'no alerts\n' };
+    return { document: body, text: alertLines(body.alerts, nowMs) || 'no alerts\n' };
   },
 });
 
@@ -35,7 +35,7 @@ export function severityColour(severity: string): Colour {
 }
 
 /** Two lines per alert: summary and address do not fit side by side. Empty without alerts. */
-export function alertLines(alerts: readonly Alert[], nowMs: number, paint: Paint): string {
+export function alertLines(alerts: readonly Alert[], nowMs: number): string {
   if (alerts.length === 0) return '';
   const widthOf = (texts: readonly string[]) => Math.max(...texts.map((text) => text.length));
   const ages = alerts.map(({ since }) => age(since, nowMs));

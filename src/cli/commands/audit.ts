@@ -1,6 +1,6 @@
 /** `smart-router audit`: checks the invariants of calls and pods in the store. */
 import { type Cell, facts } from '../../terminal/table.js';
-import { type Colour, clean, type Paint } from '../../terminal/text.js';
+import { type Colour, clean, paint } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import { Failure } from '../failure.js';
 import { count } from '../format.js';
@@ -20,10 +20,10 @@ export const audit = routerCommand({
     ['audit && echo clean', 'use the exit code'],
   ],
   exits: [8],
-  async run({ api, paint }) {
+  async run({ api }) {
     const timeoutMs = api.timeoutMs + maxAuditMs;
     const { body } = await api.send<Audit>('/audit', 'violations', { timeoutMs });
-    return { document: body, text: show(body, paint), failure: failureOf(body) };
+    return { document: body, text: show(body), failure: failureOf(body) };
   },
 });
 
@@ -33,30 +33,27 @@ function failureOf({ violation_count: found, complete }: Audit): Failure | undef
   return new Failure('failed', 'the audit timed out; it found nothing in the part that it checked');
 }
 
-function show(body: Audit, paint: Paint): string {
+function show(body: Audit): string {
   const { looked_at, took_ms, violation_count, pending_count } = body;
   const verdict = (number: number, colour: Colour): Cell =>
     number === 0 ? { text: 'none', colour: 'green' } : { text: String(number), colour };
   return [
-    facts(
-      [
-        ['pools', looked_at.pools],
-        ['pods', looked_at.pods],
-        ['calls', looked_at.calls],
-        ['keys', looked_at.keys],
-        ['took', `${took_ms} ms`],
-        ['violations', verdict(violation_count, 'red')],
-        ['pending', verdict(pending_count, 'yellow')],
-      ],
-      paint,
-    ),
-    ...section('VIOLATIONS', body.violations, violation_count, paint),
-    ...section('PENDING', body.pending, pending_count, paint),
+    facts([
+      ['pools', looked_at.pools],
+      ['pods', looked_at.pods],
+      ['calls', looked_at.calls],
+      ['keys', looked_at.keys],
+      ['took', `${took_ms} ms`],
+      ['violations', verdict(violation_count, 'red')],
+      ['pending', verdict(pending_count, 'yellow')],
+    ]),
+    ...section('VIOLATIONS', body.violations, violation_count),
+    ...section('PENDING', body.pending, pending_count),
   ].join('');
 }
 
 /** One sentence per line: a table would cut them. */
-function section(head: string, found: Audit['violations'], total: number, paint: Paint): string[] {
+function section(head: string, found: Audit['violations'], total: number): string[] {
   if (found.length === 0) return [];
   const left = total - found.length;
   return [

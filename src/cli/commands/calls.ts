@@ -1,7 +1,7 @@
 /** `smart-router calls`, `allocate` and `release`. */
 import { Argument, Option } from 'commander';
 import { type Cell, facts } from '../../terminal/table.js';
-import { clean, type Paint } from '../../terminal/text.js';
+import { clean } from '../../terminal/text.js';
 import { type GivenRouter, routerCommand } from '../access.js';
 import type { Answer, RouterApi } from '../api.js';
 import type { Outcome } from '../cli.js';
@@ -47,17 +47,17 @@ export const calls = routerCommand<Options>({
   ],
   run(given) {
     const [sid] = given.args;
-    if (sid !== undefined) return showCall(given.api, sid, given.paint);
+    if (sid !== undefined) return showCall(given.api, sid);
     return given.options.waiting ? listWaiting(given) : listCalls(given);
   },
 });
 
-async function listCalls({ api, options, paint }: GivenRouter<Options>): Promise<Outcome> {
+async function listCalls({ api, options }: GivenRouter<Options>): Promise<Outcome> {
   const { pool, limit } = options;
   const wanted = pool === undefined ? undefined : poolIdOf(pool, (await readStatus(api)).body.pools);
   const { body, nowMs } = await readAll(api, 'calls', wanted);
   body.sort((a, b) => byText(a.allocated_at, b.allocated_at) || byText(a.call_sid, b.call_sid));
-  return listOutcome('calls', body, limit, paint, {
+  return listOutcome('calls', body, limit, {
     noun: 'call',
     empty: 'no live calls',
     columns: [
@@ -76,10 +76,10 @@ const reasons: Readonly<Record<string, string | undefined>> = {
   merchant_limit: 'max_calls of its merchant',
 };
 
-async function listWaiting({ api, options, paint }: GivenRouter<Options>): Promise<Outcome> {
+async function listWaiting({ api, options }: GivenRouter<Options>): Promise<Outcome> {
   const { body, nowMs } = await readAll(api, 'waiting');
   body.sort((a, b) => byText(a.waiting_since, b.waiting_since) || byText(a.call_sid, b.call_sid));
-  return listOutcome('waiting', body, options.limit, paint, {
+  return listOutcome('waiting', body, options.limit, {
     noun: 'call',
     empty: 'no waiting calls',
     columns: [
@@ -93,30 +93,27 @@ async function listWaiting({ api, options, paint }: GivenRouter<Options>): Promi
   });
 }
 
-async function showCall(api: RouterApi, sid: string, paint: Paint): Promise<Outcome> {
+async function showCall(api: RouterApi, sid: string): Promise<Outcome> {
   let found: Answer<Call>;
   try {
     found = await api.send<Call>(`/calls/${encodeURIComponent(sid)}`, 'call_sid');
   } catch (error) {
-    if (error instanceof Failure && error.code === 'call_not_found') return endedCall(api, sid, error, paint);
+    if (error instanceof Failure && error.code === 'call_not_found') return endedCall(api, sid, error);
     throw error;
   }
   const { body, nowMs } = found;
   const renewed = body.renewed_at ? `${age(body.renewed_at, nowMs)} ago` : 'never';
-  const text = facts(
-    [
-      ['call', body.call_sid],
-      ['pod', body.pod_name],
-      ['pool', body.source_pool],
-      ['merchant', body.merchant_id || '-'],
-      ['provider', `${body.provider}, flow ${body.flow}, template ${body.template}`],
-      ['age', `${age(body.allocated_at, nowMs)} (since ${body.allocated_at})`],
-      ['renewed', renewed],
-      ['lease', leaseCell(body.lease_expires_at, nowMs)],
-      ['fence', body.fence],
-    ],
-    paint,
-  );
+  const text = facts([
+    ['call', body.call_sid],
+    ['pod', body.pod_name],
+    ['pool', body.source_pool],
+    ['merchant', body.merchant_id || '-'],
+    ['provider', `${body.provider}, flow ${body.flow}, template ${body.template}`],
+    ['age', `${age(body.allocated_at, nowMs)} (since ${body.allocated_at})`],
+    ['renewed', renewed],
+    ['lease', leaseCell(body.lease_expires_at, nowMs)],
+    ['fence', body.fence],
+  ]);
   return { document: body, text };
 }
 
@@ -130,7 +127,7 @@ const endings: Readonly<Record<string, string | undefined>> = {
 };
 
 /** Shows a call that has ended, from its events. `notLive` stays the failure, for exit code 4. */
-async function endedCall(api: RouterApi, sid: string, notLive: Failure, paint: Paint): Promise<Outcome> {
+async function endedCall(api: RouterApi, sid: string, notLive: Failure): Promise<Outcome> {
   const { body, nowMs } = await api
     .send<Timeline>(`/calls/${encodeURIComponent(sid)}/timeline`, 'events')
     .catch((error: unknown) => {
@@ -143,19 +140,16 @@ async function endedCall(api: RouterApi, sid: string, notLive: Failure, paint: P
   const last = events.findLast(({ type }) => Object.hasOwn(endings, type));
   const pod = events.findLast((event) => event.pod);
   const ended = last && `${endings[last.type]} ${age(last.at, nowMs)} ago`;
-  const text = facts(
-    [
-      ['call', sid],
-      ['pod', String(pod?.pod ?? '-')],
-      ['pool', String(pod?.pool || '-')],
-      ['began', isComplete ? (events[0]?.at ?? '-') : 'before the kept events'],
-      ['ended', ended ? endCell(last, ended, isComplete ? events[0] : undefined) : '-'],
-    ],
-    paint,
-  );
+  const text = facts([
+    ['call', sid],
+    ['pod', String(pod?.pod ?? '-')],
+    ['pool', String(pod?.pool || '-')],
+    ['began', isComplete ? (events[0]?.at ?? '-') : 'before the kept events'],
+    ['ended', ended ? endCell(last, ended, isComplete ? events[0] : undefined) : '-'],
+  ]);
   return {
     document: body,
-    text: `${text}\n${eventLines(events, paint)}`,
+    text: `${text}\n${eventLines(events)}`,
     failure: new Failure(
       notLive.code,
       `call ${JSON.stringify(clean(sid))} is not live: ${events.at(-1)?.type === 'call_waiting' ? 'it waits for a pod' : ended ? `it was ${ended}` : 'its end is not among the kept events'}`,
@@ -202,19 +196,16 @@ export const allocate = routerCommand<
     new Option('--flow <name>', 'flow of the conversation (default: v2)'),
     new Option('--template <name>', 'template of the conversation'),
   ],
-  async run({ api, args: [call_sid], options: { merchant: merchant_id, provider, flow, template }, paint }) {
+  async run({ api, args: [call_sid], options: { merchant: merchant_id, provider, flow, template } }) {
     const body = { call_sid, merchant_id, provider, flow, template };
     const { body: got, nowMs } = await api.send<Allocated>('POST /allocate', 'pod_name', { body });
-    const text = facts(
-      [
-        ['pod', `${got.pod_name}${got.was_existing ? ' (already allocated)' : ''}`],
-        ['pool', got.source_pool],
-        ['ws_url', got.ws_url],
-        ['lease', countdown(got.lease_expires_at, nowMs)],
-        ['fence', got.fence],
-      ],
-      paint,
-    );
+    const text = facts([
+      ['pod', `${got.pod_name}${got.was_existing ? ' (already allocated)' : ''}`],
+      ['pool', got.source_pool],
+      ['ws_url', got.ws_url],
+      ['lease', countdown(got.lease_expires_at, nowMs)],
+      ['fence', got.fence],
+    ]);
     return { document: got, text };
   },
 });

@@ -3,7 +3,6 @@ import { Option } from 'commander';
 import { type ConfigRow, describeConfig, loadConfig, type Mode } from '../../config/config.js';
 import { ConfigError } from '../../errors.js';
 import { type Cell, table } from '../../terminal/table.js';
-import type { Paint } from '../../terminal/text.js';
 import { type Cli, command } from '../cli.js';
 import { toFailure } from '../failure.js';
 
@@ -20,7 +19,7 @@ export const config = command<{ mode: Mode }>({
       .choices(['serve', 'demo'])
       .default('serve'),
   ],
-  async run({ cli, options: { mode }, paint }) {
+  async run({ cli, options: { mode } }) {
     const env = mode === 'demo' ? await demoEnv(cli.env) : cli.env;
     const values = described(cli, env, mode);
     let warnings: readonly string[] = [];
@@ -33,7 +32,7 @@ export const config = command<{ mode: Mode }>({
     }
     return {
       document: { mode, values, warnings, problems },
-      text: show(values, paint),
+      text: show(values),
       warnings,
       failure: problems.length > 0 ? toFailure(new ConfigError(problems)) : undefined,
     };
@@ -61,7 +60,7 @@ async function demoEnv(env: NodeJS.ProcessEnv): Promise<NodeJS.ProcessEnv> {
   return routerEnvOf(env);
 }
 
-function show(values: readonly Row[], paint: Paint): string {
+function show(values: readonly Row[]): string {
   const rows: Cell[][] = [];
   let section = '';
   for (const row of values) {
@@ -74,5 +73,5 @@ function show(values: readonly Row[], paint: Paint): string {
     const value: Cell = row.value === '' ? { text: '-', colour: 'dim' } : row.value;
     rows.push([`  ${row.name}`, { text: row.source, colour: isSet ? 'green' : 'dim' }, value]);
   }
-  return table(['VARIABLE', 'SOURCE', 'VALUE'], rows, paint);
+  return table(['VARIABLE', 'SOURCE', 'VALUE'], rows);
 }

@@ -6,7 +6,7 @@
 import { Option } from 'commander';
 import { systemClock } from '../../clock.js';
 import { readKeys, readLines } from '../../terminal/keys.js';
-import { isTerminal, paintFor } from '../../terminal/text.js';
+import { isTerminal, showsColours } from '../../terminal/text.js';
 import { command } from '../cli.js';
 import { wholeNumber } from '../input.js';
 import { exitSoon, untilAborted, untilSignal } from '../signals.js';
@@ -68,8 +68,8 @@ async function runDemo(env: NodeJS.ProcessEnv, options: Options): Promise<void> 
   stdout.on('error', abort);
   let restoreInput = () => {};
   try {
-    const paint = paintFor(stdout, env);
-    const starting = startDemo({ ...given, env, out: stdout, paint, mode, onQuit: quit, signal });
+    const hasColours = showsColours(stdout, env);
+    const starting = startDemo({ ...given, env, out: stdout, hasColours, mode, onQuit: quit, signal });
     // Ctrl-C works at once; other commands wait for the end of the start.
     const command = (text: string) =>
       void starting.then(

@@ -1,5 +1,5 @@
 /** `smart-router doctor`: checks everything it can reach and says what to do. */
-import { type Colour, clean, type Paint } from '../../terminal/text.js';
+import { type Colour, clean, paint } from '../../terminal/text.js';
 import { keyNote, type RouterOptions, readUrl, routerOptions } from '../access.js';
 import { command } from '../cli.js';
 import { Failure } from '../failure.js';
@@ -18,14 +18,14 @@ export const doctor = command<RouterOptions>({
   ],
   options: routerOptions,
   notes: [keyNote],
-  async run({ cli: { env, clock }, options: { url, timeout }, paint }) {
+  async run({ cli: { env, clock }, options: { url, timeout } }) {
     const { examine } = await import('../doctor/examine.js');
     const isNamed = url !== undefined || Boolean(env.SMART_ROUTER_URL?.trim());
     const checks = await examine(env, clock, isNamed ? readUrl(url, env) : undefined, timeout);
     const failed = checks.filter(({ status }) => status === 'fail').length;
     return {
       document: { checks },
-      text: show(checks, paint),
+      text: show(checks),
       failure: failed > 0 ? new Failure('checks_failed', `${count(failed, 'check')} failed`) : undefined,
     };
   },
@@ -38,7 +38,7 @@ const colours: Readonly<Record<Check['status'], Colour>> = {
   skip: 'dim',
 };
 
-function show(checks: readonly Check[], paint: Paint): string {
+function show(checks: readonly Check[]): string {
   const width = Math.max(...checks.map(({ name }) => name.length));
   return checks
     .map(({ name, status, message, hint }) => {

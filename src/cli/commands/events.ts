@@ -1,7 +1,7 @@
 /** `smart-router events`: prints past events and follows new ones. */
 import { InvalidArgumentError, Option } from 'commander';
 import { parseDuration } from '../../config/durations.js';
-import { type Colour, clean, type Paint } from '../../terminal/text.js';
+import { type Colour, clean, paint } from '../../terminal/text.js';
 import { type GivenRouter, routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
 import type { Outcome } from '../cli.js';
@@ -48,13 +48,13 @@ export const events = routerCommand<Options>({
   run: (given) => (given.options.follow ? followEvents(given) : list(given)),
 });
 
-async function list({ api, options, paint }: GivenRouter<Options>): Promise<Outcome> {
+async function list({ api, options }: GivenRouter<Options>): Promise<Outcome> {
   const { since, limit } = options;
   const found = await searchEvents(api, options, {
     since: since === undefined ? '0-0' : await startOf(api, since),
     limit: limit ?? (since === undefined ? defaultLimit : maxEvents),
   });
-  const text = `${eventLines(found, paint)}\n${count(found.length, 'event')}\n`;
+  const text = `${eventLines(found)}\n${count(found.length, 'event')}\n`;
   return {
     document: { events: found },
     text: found.length === 0 ? 'no events\n' : text,
@@ -62,11 +62,10 @@ async function list({ api, options, paint }: GivenRouter<Options>): Promise<Outc
   };
 }
 
-async function followEvents({ api, cli, options, paint }: GivenRouter<Options>): Promise<undefined> {
+async function followEvents({ api, cli, options }: GivenRouter<Options>): Promise<undefined> {
   const { output, clock } = cli;
   const { since, limit, json } = options;
-  const show = (event: RouterEvent) =>
-    output.out(json ? JSON.stringify(event) : eventLine(event, event.at, paint));
+  const show = (event: RouterEvent) => output.out(json ? JSON.stringify(event) : eventLine(event, event.at));
   for (const warning of unknownTypes(options)) output.warn(warning);
   const stop = untilSignal();
   const work = async () => {
@@ -164,13 +163,13 @@ export function eventColour(type: string): Colour | undefined {
 }
 
 /** `2026-11-15T08:53:21.279Z  call_allocated      CA1 voice-agent-0 pool:gold fence=7`. */
-export function eventLine(event: RouterEvent, time: string, paint: Paint): string {
+export function eventLine(event: RouterEvent, time: string): string {
   const type = paint(eventColour(event.type), clean(event.type).padEnd(typeWidth));
   return `${paint('dim', time)}  ${type}  ${eventText(event)}`.trimEnd();
 }
 
-export function eventLines(events: readonly RouterEvent[], paint: Paint): string {
-  return events.map((event) => `${eventLine(event, event.at, paint)}\n`).join('');
+export function eventLines(events: readonly RouterEvent[]): string {
+  return events.map((event) => `${eventLine(event, event.at)}\n`).join('');
 }
 
 export function eventText(event: RouterEvent): string {

@@ -1,7 +1,7 @@
 /** `smart-router explain`: what an allocate would do now, or what happened to a past call. */
 import { Option } from 'commander';
 import { type Cell, table } from '../../terminal/table.js';
-import { clean, type Paint } from '../../terminal/text.js';
+import { clean, paint } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
 import type { Outcome } from '../cli.js';
@@ -27,10 +27,10 @@ export const explain = routerCommand<{ merchant?: string; call?: string; wait: b
     new Option('--no-wait', 'for a call that may not wait'),
     new Option('--call <sid>', 'tell what happened to this call').conflicts('merchant'),
   ],
-  async run({ api, options: { merchant, call, wait }, paint }) {
-    if (call !== undefined) return explainCall(api, call, wait, paint);
+  async run({ api, options: { merchant, call, wait } }) {
+    if (call !== undefined) return explainCall(api, call, wait);
     const document = await askRouter(api, merchant, wait);
-    return { document, text: explanationText(document, paint) };
+    return { document, text: explanationText(document) };
   },
 });
 
@@ -42,7 +42,7 @@ async function askRouter(api: RouterApi, merchant: string | undefined, wait: boo
 const colours = { allocate: 'green', wait: 'yellow', refuse: 'red' } as const;
 const results = { taken: 'taken', passed_over: 'passed over', not_tried: 'not tried' } as const;
 
-function explanationText(explained: Explained, paint: Paint): string {
+function explanationText(explained: Explained): string {
   const { would, steps, skipped, next } = explained;
   const rows = steps.map((step): Cell[] => {
     const least = step.counted ? '' : '≥';
@@ -63,7 +63,7 @@ function explanationText(explained: Explained, paint: Paint): string {
   const heads = ['POOL', 'TYPE', '>PODS', '>FREE', '>BUSY', '>BLOCKED', 'RESULT', 'WHY'];
   const parts = [
     `${paint(colours[would], sentence(explained.summary))}\n`,
-    rows.length > 0 ? table(heads, rows, paint) : '',
+    rows.length > 0 ? table(heads, rows) : '',
     skipped.map(({ step, reason }) => `step ${clean(step)} skipped: ${clean(reason)}\n`).join(''),
     standingLines(explained).join(''),
     next.length > 0 ? `next:\n${next.map(({ text }) => `  ${clean(text)}\n`).join('')}` : '',
@@ -86,7 +86,7 @@ function sentence(text: string): string {
   return `${shown.charAt(0).toUpperCase()}${shown.slice(1)}.`;
 }
 
-async function explainCall(api: RouterApi, sid: string, wait: boolean, paint: Paint): Promise<Outcome> {
+async function explainCall(api: RouterApi, sid: string, wait: boolean): Promise<Outcome> {
   const path = `/calls/${encodeURIComponent(sid)}/timeline`;
   const { body, nowMs } = await api.send<Timeline>(path, 'events');
   const { events } = body;
@@ -96,8 +96,8 @@ async function explainCall(api: RouterApi, sid: string, wait: boolean, paint: Pa
   const parts = [
     `${sentence(`call ${sid} ${storyOf(events, nowMs)}`)}\n`,
     asked ? `it saw, at ${clean(asked.at)}:\n${sawLines(String(asked.saw), merchant)}` : '',
-    eventLines(events, paint),
-    `now: ${explanationText(now, paint)}`,
+    eventLines(events),
+    `now: ${explanationText(now)}`,
   ];
   return { document: { ...body, now }, text: parts.filter((part) => part !== '').join('\n') };
 }

@@ -6,7 +6,7 @@ import { type MerchantConfig, parseMerchantConfig } from '../../calls/chain.js';
 import { holdLimits } from '../../config/hold.js';
 import { isName, isPlainObject, showValue } from '../../config/tiers.js';
 import { type Column, facts, tableOf } from '../../terminal/table.js';
-import { type Colour, clean, type Paint } from '../../terminal/text.js';
+import { type Colour, clean } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
 import { applyOption, type Cli, group, type Outcome, toJson } from '../cli.js';
@@ -27,14 +27,14 @@ const list = routerCommand({
     ['merchants list', ''],
     ['merchants list --json', 'for a script'],
   ],
-  async run({ api, paint }) {
+  async run({ api }) {
     const found = await readMerchants(api);
     return {
       document: { merchants: found },
       text:
         found.length === 0
           ? 'no merchants are configured; all calls use the default chain\n'
-          : showMerchants(found, paint),
+          : showMerchants(found),
       warnings: found.flatMap(skippedSteps),
     };
   },
@@ -46,8 +46,8 @@ const get = routerCommand({
   examples: [['merchants get acme', '']],
   exits: [4],
   args: [idArgument],
-  async run({ api, args: [id = ''], paint }) {
-    return merchantOutcome((await api.send<Merchant>(pathOf(id), 'merchant_id')).body, paint);
+  async run({ api, args: [id = ''] }) {
+    return merchantOutcome((await api.send<Merchant>(pathOf(id), 'merchant_id')).body);
   },
 });
 
@@ -93,11 +93,11 @@ const set = routerCommand<Record<string, unknown>>({
   ],
   args: [idArgument, new Argument('[file|-|json]', 'the whole entry, instead of the options')],
   options: Object.values(fieldOptions),
-  async run({ api, cli, args: [id = '', json], options, paint }) {
+  async run({ api, cli, args: [id = '', json], options }) {
     const { config, problems } = parseMerchantConfig(await readInput(cli, json, options), id);
     if (!config) throw new Failure('usage', 'invalid merchant configuration:', problems.map(clean));
     const { body } = await api.send<Merchant>(`PUT ${pathOf(id)}`, 'merchant_id', { body: config });
-    return merchantOutcome(body, paint);
+    return merchantOutcome(body);
   },
 });
 
@@ -181,7 +181,7 @@ const importAll = routerCommand<{ apply?: true }>({
   ],
   args: [jsonArgument],
   options: [applyOption],
-  async run({ api, cli, args: [argument = ''], options: { apply = false }, paint }) {
+  async run({ api, cli, args: [argument = ''], options: { apply = false } }) {
     const { value, from } = await readJson(cli, argument, maxBackupBytes);
     const wanted = readConfigurations(value, from);
     const before = configurations(await readMerchants(api));
@@ -201,7 +201,7 @@ const importAll = routerCommand<{ apply?: true }>({
       const done = `${written} of ${count(toWrite.length, 'merchant')} written; ${failed} failed: ${message}`;
       failure = new Failure(code, `${done} Run it again.`);
     }
-    return importOutcome(changes, kept, !apply, paint, failure);
+    return importOutcome(changes, kept, !apply, failure);
   },
 });
 
@@ -224,7 +224,6 @@ function importOutcome(
   changes: readonly Change[],
   kept: readonly string[],
   dryRun: boolean,
-  paint: Paint,
   failure: Failure | undefined,
 ): Outcome {
   const of = (change: Change['change']) => changes.filter((one) => one.change === change).length;
@@ -240,7 +239,7 @@ function importOutcome(
   const result = dryRun ? `Dry run: ${total}. Nothing was changed; --apply does it.` : `Done: ${total}.`;
   return {
     document: { dry_run: dryRun, ...counts, not_in_file: kept, merchants: changes },
-    text: `${changes.length > 0 ? `${tableOf(changes, columns, paint)}\n` : ''}${failure ? '' : `${result}${rest}\n`}`,
+    text: `${changes.length > 0 ? `${tableOf(changes, columns)}\n` : ''}${failure ? '' : `${result}${rest}\n`}`,
     failure,
   };
 }
@@ -295,7 +294,7 @@ function changesOf(before: Configurations, after: Configurations): Change[] {
   });
 }
 
-function showMerchants(merchants: readonly Merchant[], paint: Paint): string {
+function showMerchants(merchants: readonly Merchant[]): string {
   const columns: Column<Merchant>[] = [
     ['MERCHANT', (one) => one.merchant_id],
     ['TIER', (one) => one.tier ?? '-'],
@@ -304,7 +303,7 @@ function showMerchants(merchants: readonly Merchant[], paint: Paint): string {
     ['LIMITS', limitsText, merchants.some((one) => limitsText(one) !== '-')],
     ['CHAIN', (one) => one.chain.join(' > ')],
   ];
-  return tableOf(merchants, columns, paint);
+  return tableOf(merchants, columns);
 }
 
 /** How its calls wait and are limited. */
@@ -320,19 +319,16 @@ function limitsText({ hold, priority, weight, max_calls, fallback_number }: Merc
   return parts.join(', ') || '-';
 }
 
-function merchantOutcome(merchant: Merchant, paint: Paint): Outcome {
+function merchantOutcome(merchant: Merchant): Outcome {
   const { merchant_id, tier, pool, fallback, chain } = merchant;
-  const text = facts(
-    [
-      ['merchant', merchant_id],
-      ['tier', tier ?? '-'],
-      ['pool', pool ?? '-'],
-      ['fallback', fallback?.join(', ') || '-'],
-      ['limits', limitsText(merchant)],
-      ['chain', chain.join(' > ')],
-    ],
-    paint,
-  );
+  const text = facts([
+    ['merchant', merchant_id],
+    ['tier', tier ?? '-'],
+    ['pool', pool ?? '-'],
+    ['fallback', fallback?.join(', ') || '-'],
+    ['limits', limitsText(merchant)],
+    ['chain', chain.join(' > ')],
+  ]);
   return { document: merchant, text, warnings: skippedSteps(merchant) };
 }
 

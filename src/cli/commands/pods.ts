@@ -3,7 +3,7 @@ import { Argument, InvalidArgumentError, Option } from 'commander';
 import { abortWith } from '../../clock.js';
 import { formatDuration } from '../../config/durations.js';
 import { type Cell, type Column, type Fact, facts } from '../../terminal/table.js';
-import { type Colour, clean, type Paint } from '../../terminal/text.js';
+import { type Colour, clean } from '../../terminal/text.js';
 import { type GivenRouter, ownUid, routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
 import type { Cli, Outcome } from '../cli.js';
@@ -49,11 +49,11 @@ export const pods = routerCommand<Options>({
   ],
   run(given) {
     const [pod] = given.args;
-    return pod === undefined ? listPods(given) : showPod(given.api, pod, given.paint);
+    return pod === undefined ? listPods(given) : showPod(given.api, pod);
   },
 });
 
-async function listPods({ api, options, paint }: GivenRouter<Options>): Promise<Outcome> {
+async function listPods({ api, options }: GivenRouter<Options>): Promise<Outcome> {
   const { pool, state: wantedState, limit } = options;
   const { pools } = (await readStatus(api)).body;
   const wanted = pool === undefined ? undefined : poolIdOf(pool, pools);
@@ -62,7 +62,7 @@ async function listPods({ api, options, paint }: GivenRouter<Options>): Promise<
     .map((pod) => ({ ...pod, state: stateOf(pod) }))
     .filter(({ state }) => wantedState === undefined || state === wantedState)
     .sort((a, b) => byText(a.tier, b.tier) || byText(a.pod_name, b.pod_name));
-  return listOutcome('pods', all, limit, paint, {
+  return listOutcome('pods', all, limit, {
     noun: 'pod',
     empty: 'no pods',
     columns: podColumns(pools, nowMs),
@@ -84,7 +84,7 @@ export function podColumns(pools: Readonly<Record<string, Pool>>, nowMs: number)
 const readPod = (api: RouterApi, name: string, signal?: AbortSignal) =>
   api.send<Pod>(`/pod/${encodeURIComponent(name)}`, 'pod_name', signal && { signal });
 
-async function showPod(api: RouterApi, name: string, paint: Paint): Promise<Outcome> {
+async function showPod(api: RouterApi, name: string): Promise<Outcome> {
   const { body, nowMs } = await readPod(api, name);
   const state = stateOf(body);
   const leases = body.leases.map(
@@ -96,18 +96,15 @@ async function showPod(api: RouterApi, name: string, paint: Paint): Promise<Outc
       },
     ],
   );
-  const text = facts(
-    [
-      ['pod', body.pod_name],
-      ['pool', body.tier],
-      ['state', stateCell(state)],
-      ['blocked by', body.blocked_by ? reason(body, nowMs) : undefined],
-      ['uid', body.uid || undefined],
-      ['calls', body.calls.length],
-      ...leases,
-    ],
-    paint,
-  );
+  const text = facts([
+    ['pod', body.pod_name],
+    ['pool', body.tier],
+    ['state', stateCell(state)],
+    ['blocked by', body.blocked_by ? reason(body, nowMs) : undefined],
+    ['uid', body.uid || undefined],
+    ['calls', body.calls.length],
+    ...leases,
+  ]);
   return { document: { ...body, state }, text };
 }
 

@@ -4,7 +4,6 @@ import { Argument, InvalidArgumentError, Option } from 'commander';
 import { type ErrorCode, errorCodes } from '../../errors.js';
 import { showCounts, showRecord } from '../../records/admin.js';
 import type { HandledCounts } from '../../records/operations.js';
-import type { Paint } from '../../terminal/text.js';
 import { applyOption, command, type Given, type Outcome } from '../cli.js';
 import { files } from '../deploy-postgres.generated.js';
 import { Failure, toFailure } from '../failure.js';
@@ -33,13 +32,13 @@ const reset = recordsCommand<Change>({
   args: [workflowArgument],
   options: [idsOption('only these records, separated by commas'), applyOption],
   async run(given) {
-    const { operations, args, options, paint } = given;
+    const { operations, args, options } = given;
     const { ids, apply } = options;
     const [workflow = ''] = args;
     const counts = await audited(given, 'records.reset', () =>
       operations.reset(workflow, { ids, dryRun: !apply }),
     );
-    return handledOutcome(counts, paint, { byId: ids !== undefined });
+    return handledOutcome(counts, { byId: ids !== undefined });
   },
 });
 
@@ -61,7 +60,7 @@ const retry = recordsCommand<Change>({
     applyOption,
   ],
   async run(given) {
-    const { operations, args, options, paint } = given;
+    const { operations, args, options } = given;
     const { ids, all, apply } = options;
     const [workflow = ''] = args;
     if (ids === undefined && !all)
@@ -73,7 +72,7 @@ const retry = recordsCommand<Change>({
     const counts = await audited(given, 'records.retry', () =>
       ids ? operations.retry(workflow, { ids, dryRun }) : operations.retryAll(workflow, { dryRun }),
     );
-    return handledOutcome(counts, paint, { byId: ids !== undefined, isRetry: true });
+    return handledOutcome(counts, { byId: ids !== undefined, isRetry: true });
   },
 });
 
@@ -89,7 +88,6 @@ function idsOption(description: string): Option {
 /** What was done, or would be done, record by record. */
 function handledOutcome(
   counts: HandledCounts,
-  paint: Paint,
   { byId, isRetry = false }: { byId: boolean; isRetry?: boolean },
 ): Outcome {
   const { dryRun, requeued, failed, held, skipped, total: all, records } = counts;
@@ -100,7 +98,7 @@ function handledOutcome(
     ...(held > 0 ? [`${held} held for a person (name them with --ids)`] : []),
     ...(skipped > 0 ? [`${skipped} skipped${why}`] : []),
   ].join(', ');
-  const rows = recordTable(records.map(showRecord), paint);
+  const rows = recordTable(records.map(showRecord));
   const shown = all > records.length ? `${shownOf(records.length, all, 'record')}\n` : '';
   const result = dryRun ? `Dry run: ${total}. Nothing was changed; --apply does it.` : `Done: ${total}.`;
   const skippedText = `${skipped} of ${count(records.length, 'record')} skipped`;

@@ -7,7 +7,7 @@ import { quoteName } from '../../records/identifiers.js';
 import { adviseTimes, suggestTimes } from '../../records/timeout-advice.js';
 import type { Workflow } from '../../records/workflow.js';
 import { type Cell, type Column, type Fact, facts, tableOf } from '../../terminal/table.js';
-import type { Paint } from '../../terminal/text.js';
+import { paint } from '../../terminal/text.js';
 import { keyNote, type RouterOptions, routerOptions, withRouter } from '../access.js';
 import type { RouterApi } from '../api.js';
 import { type AddCommand, type Given, group, type Outcome } from '../cli.js';
@@ -52,14 +52,14 @@ const status = readingCommand({
     ['records status --url http://router:8080', 'as this router sees them'],
     ['records status --json | jq ".workflows[] | select(.stuck > 10)"', 'for a script'],
   ],
-  async onRouter({ api, paint }) {
+  async onRouter({ api }) {
     const workflows = await readWorkflows(api);
-    if (workflows.length > 0) return { document: { workflows }, text: showWorkflows(workflows, paint) };
+    if (workflows.length > 0) return { document: { workflows }, text: showWorkflows(workflows) };
     const { body } = await api.send<Status>('/status', 'records');
     const reason = body.records?.error ?? `it has no database or no workflow. ${noWorkflowHint}`;
     return { document: { workflows }, text: `no workflows run on the router at ${api.baseUrl}: ${reason}\n` };
   },
-  async onDatabase({ config, workflows, operations, paint }) {
+  async onDatabase({ config, workflows, operations }) {
     const found: RecordNumbers[] = [];
     const warnings: string[] = [];
     for (const { name } of workflows) {
@@ -76,7 +76,7 @@ const status = readingCommand({
       throw new Failure('configuration', 'no workflow can be read:', [...new Set(warnings)]);
     return {
       document: { workflows: found, warnings },
-      text: found.length === 0 ? `no workflows. ${noWorkflowHint}\n` : showWorkflows(found, paint),
+      text: found.length === 0 ? `no workflows. ${noWorkflowHint}\n` : showWorkflows(found),
       warnings,
     };
   },
@@ -92,7 +92,7 @@ interface WorkflowRecords<T> {
 interface Listing<T> extends Omit<ReadingSpec<never>, 'onDatabase' | 'onRouter'> {
   fromDatabase(tools: RecordsTools, workflow: string, limit: number): Promise<WorkflowRecords<T>>;
   fromRouter(api: RouterApi, workflow: string, limit: number): Promise<WorkflowRecords<T>>;
-  showTable(records: readonly T[], paint: Paint): string;
+  showTable(records: readonly T[]): string;
   /** Printed if no workflow has such records. */
   empty: string;
 }
@@ -100,7 +100,6 @@ interface Listing<T> extends Omit<ReadingSpec<never>, 'onDatabase' | 'onRouter'>
 function listing<T>({ fromDatabase, fromRouter, showTable, empty, ...spec }: Listing<T>): AddCommand {
   const list = async (
     names: readonly string[],
-    paint: Paint,
     read: (name: string) => Promise<WorkflowRecords<T>>,
   ): Promise<Outcome> => {
     const workflows: WorkflowRecords<T>[] = [];
@@ -109,7 +108,7 @@ function listing<T>({ fromDatabase, fromRouter, showTable, empty, ...spec }: Lis
       .filter(({ total }) => total > 0)
       .map(({ workflow, total, records }) => {
         const shown = shownOf(records.length, total, 'record');
-        return `${paint('bold', workflow)}\n${showTable(records, paint)}\n${shown}\n`;
+        return `${paint('bold', workflow)}\n${showTable(records)}\n${shown}\n`;
       });
     return { document: { workflows }, text: texts.length === 0 ? `${empty}\n` : texts.join('\n') };
   };
@@ -121,15 +120,14 @@ function listing<T>({ fromDatabase, fromRouter, showTable, empty, ...spec }: Lis
         .argParser(wholeNumber(1, 1000))
         .default(100),
     ],
-    onDatabase: ({ options: { limit }, paint, ...tools }) =>
+    onDatabase: ({ options: { limit }, ...tools }) =>
       list(
         tools.workflows.map(({ name }) => name),
-        paint,
         (name) => fromDatabase(tools, name, limit),
       ),
-    async onRouter({ api, args: [named], options: { limit }, paint }) {
+    async onRouter({ api, args: [named], options: { limit } }) {
       const names = named === undefined ? (await readWorkflows(api)).map(({ name }) => name) : [named];
-      return list(names, paint, (name) => fromRouter(api, name, limit));
+      return list(names, (name) => fromRouter(api, name, limit));
     },
   });
 }
@@ -185,7 +183,7 @@ const failed = listing<FailedRecord>({
     const { failed = 0, waiting_for_retry } = numbers ?? {};
     return { ...body, total: Math.max(failed + (waiting_for_retry ?? 0), body.records.length) };
   },
-  showTable(records, paint) {
+  showTable(records) {
     const hasRetry = records.some(({ retry_seconds }) => retry_seconds !== null);
     const columns: Column<FailedRecord>[] = [
       ['RECORD', ({ id }) => id],
@@ -193,7 +191,7 @@ const failed = listing<FailedRecord>({
       ['>RETRY IN', ({ retry_seconds }) => spanOf(retry_seconds), hasRetry],
       ['ERROR', ({ error }) => (error === null ? '-' : oneLine(error))],
     ];
-    return tableOf(records, columns, paint);
+    return tableOf(records, columns);
   },
   empty: 'no failed records',
 });
@@ -214,7 +212,7 @@ const inspect = readingCommand({
   ],
   exits: [4],
   args: [workflowArgument],
-  async onRouter({ api, args: [wanted = ''], paint }) {
+  async onRouter({ api, args: [wanted = ''] }) {
     const workflows = await readWorkflows(api);
     const found = workflows.find(({ name }) => name === wanted);
     if (!found) {
@@ -223,18 +221,15 @@ const inspect = readingCommand({
       throw new Failure('workflow_not_found', message);
     }
     const p99 = found.processing_p99_seconds;
-    const text = facts(
-      [
-        ...numberFacts(found),
-        ['p99', p99 === null ? '-' : `${p99} s on this router`],
-        ...adviceFacts(found.advice),
-        ['source', `the router at ${api.baseUrl}; set DATABASE_URL for table and times`],
-      ],
-      paint,
-    );
+    const text = facts([
+      ...numberFacts(found),
+      ['p99', p99 === null ? '-' : `${p99} s on this router`],
+      ...adviceFacts(found.advice),
+      ['source', `the router at ${api.baseUrl}; set DATABASE_URL for table and times`],
+    ]);
     return { document: found, text };
   },
-  async onDatabase({ args: [name = ''], paint, ...tools }) {
+  async onDatabase({ args: [name = ''], ...tools }) {
     const { operations, config } = tools;
     const workflow = operations.workflow(name);
     const found = await operations.look(name, 1);
@@ -244,24 +239,18 @@ const inspect = readingCommand({
     const { policy, maxResets } = workflow.stuck;
     const afterMs = stuckAfterMs(workflow, tools);
     const { deadWorker, timedOut, unclaimed, longestSeconds } = history;
-    const text = facts(
+    const text = facts([
+      ...numberFacts(numbers, `${quoteName(workflow.table)}, status ${quoteName([workflow.status.column])}`),
+      ['concurrency', `${concurrency}, claimed in batches of ${batchSize}`],
+      ['timeout', formatDuration(timeoutMs)],
       [
-        ...numberFacts(
-          numbers,
-          `${quoteName(workflow.table)}, status ${quoteName([workflow.status.column])}`,
-        ),
-        ['concurrency', `${concurrency}, claimed in batches of ${batchSize}`],
-        ['timeout', formatDuration(timeoutMs)],
-        [
-          'if stuck',
-          `${policy}, at most ${count(maxResets, 'reset')}; unclaimed after ${formatDuration(afterMs)}`,
-        ],
-        ['longest now', spanOf(longestSeconds)],
-        ['last 7 days', `${deadWorker} dead worker, ${timedOut} timed out, ${unclaimed} unclaimed`],
-        ...adviceFacts(numbers.advice),
+        'if stuck',
+        `${policy}, at most ${count(maxResets, 'reset')}; unclaimed after ${formatDuration(afterMs)}`,
       ],
-      paint,
-    );
+      ['longest now', spanOf(longestSeconds)],
+      ['last 7 days', `${deadWorker} dead worker, ${timedOut} timed out, ${unclaimed} unclaimed`],
+      ...adviceFacts(numbers.advice),
+    ]);
     const document = {
       ...numbers,
       timeout_ms: timeoutMs,
@@ -309,7 +298,7 @@ const advise = recordsCommand<RouterOptions>({
   options: routerOptions,
   notes: [keyNote],
   async run(given) {
-    const { operations, config, paint } = given;
+    const { operations, config } = given;
     const [name = ''] = given.args;
     const workflow = operations.workflow(name);
     const history = await operations.history(name);
@@ -321,17 +310,14 @@ const advise = recordsCommand<RouterOptions>({
       fromMs === toMs
         ? `${formatDuration(fromMs)}, keep it: ${why}`
         : { text: `${formatDuration(toMs)} instead of ${formatDuration(fromMs)}: ${why}`, colour: 'yellow' };
-    const text = facts(
-      [
-        ['workflow', name],
-        ['source', source],
-        ['p99', p99Seconds === null ? '-' : `${p99Seconds} s`],
-        ['timeout', change(now.timeoutMs, suggested.timeoutMs, suggested.whyTimeout)],
-        ['stuck.after', change(now.stuckAfterMs, suggested.stuckAfterMs, suggested.whyStuckAfter)],
-        ...adviceFacts(advice),
-      ],
-      paint,
-    );
+    const text = facts([
+      ['workflow', name],
+      ['source', source],
+      ['p99', p99Seconds === null ? '-' : `${p99Seconds} s`],
+      ['timeout', change(now.timeoutMs, suggested.timeoutMs, suggested.whyTimeout)],
+      ['stuck.after', change(now.stuckAfterMs, suggested.stuckAfterMs, suggested.whyStuckAfter)],
+      ...adviceFacts(advice),
+    ]);
     const document = {
       name,
       source,

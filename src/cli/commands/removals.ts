@@ -1,6 +1,5 @@
 /** `smart-router removals`: pods whose removal the brake holds. */
 import { type Cell, type Column, tableOf } from '../../terminal/table.js';
-import type { Paint } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import { group } from '../cli.js';
 import { count } from '../format.js';
@@ -15,13 +14,13 @@ const list = routerCommand({
     ['removals list', ''],
     ['removals list --json | jq -r .held[]', 'for a script'],
   ],
-  async run({ api, paint }) {
+  async run({ api }) {
     const { body } = await api.send<Removals>('/removals', 'held');
-    return { document: body, text: show(body, paint) };
+    return { document: body, text: show(body) };
   },
 });
 
-function show({ held, confirmed }: Removals, paint: Paint): string {
+function show({ held, confirmed }: Removals): string {
   if (held.length === 0) return 'the removal brake holds no pods\n';
   const isConfirmed = new Set(confirmed);
   const stateOf = (pod: string): Cell =>
@@ -30,7 +29,7 @@ function show({ held, confirmed }: Removals, paint: Paint): string {
     ['POD', (pod) => pod],
     ['REMOVAL', stateOf],
   ];
-  return `${tableOf(held, columns, paint)}
+  return `${tableOf(held, columns)}
 ${count(held.length, 'pod')} held. If the pods are deleted, run \`smart-router removals confirm\`: it removes them and ends their calls.
 Otherwise check POD_LABEL_SELECTOR and NAMESPACE, or STATIC_PODS.
 `;

@@ -1,7 +1,7 @@
 /** `smart-router status`: alerts first, then pools, leader, loops and store. */
 import { sharedVariables } from '../../config/fields.js';
 import { type Cell, type Fact, facts, table, usageBar } from '../../terminal/table.js';
-import { clean, type Paint } from '../../terminal/text.js';
+import { clean } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import { Failure } from '../failure.js';
 import { age, byText, count, span } from '../format.js';
@@ -16,7 +16,7 @@ export const status = routerCommand({
     ['status --url https://router.example.com', 'another router'],
     ['status --json | jq .pools.gold', 'for a script'],
   ],
-  async run({ api, options: { url }, paint }) {
+  async run({ api, options: { url } }) {
     const [{ body, nowMs }, alerts] = await Promise.all([readStatus(api), readAlerts(api)]);
     // Suggested commands must reach the same router.
     const urlOption = url === undefined ? '' : ` --url ${url}`;
@@ -29,10 +29,10 @@ export const status = routerCommand({
     return {
       document: { ...body, alerts },
       text: [
-        ...(alerts && alerts.length > 0 ? [alertLines(alerts, nowMs, paint)] : []),
-        summary(body, alerts, api.baseUrl, urlOption, paint),
-        pools(body, paint),
-        loops(body, nowMs, paint),
+        ...(alerts && alerts.length > 0 ? [alertLines(alerts, nowMs)] : []),
+        summary(body, alerts, api.baseUrl, urlOption),
+        pools(body),
+        loops(body, nowMs),
       ].join('\n'),
       warnings,
       failure: storeFailure(api.baseUrl, body.status, `: ${clean(body.store_error ?? 'no reason given')}`),
@@ -46,13 +46,7 @@ export function storeFailure(url: string, status: Status['status'], reason = '')
   return new Failure('store_unavailable', `the store of the router at ${url} is unreachable${reason}`);
 }
 
-function summary(
-  body: Status,
-  alerts: readonly Alert[] | null,
-  url: string,
-  urlOption: string,
-  paint: Paint,
-): string {
+function summary(body: Status, alerts: readonly Alert[] | null, url: string, urlOption: string): string {
   const unreadable = Object.values(body.pools).flatMap(({ unreadable_key }) => unreadable_key ?? []);
   const held = body.removals_held ?? 0;
   const entries: Fact[] = [
@@ -80,7 +74,7 @@ function summary(
     ['records', records(body, urlOption)],
     ['tiers', `version ${body.tier_version}`],
   ];
-  return facts(entries, paint);
+  return facts(entries);
 }
 
 function callsText({ active_calls, waiting_calls, oldest_wait_seconds }: Status): string {
@@ -117,7 +111,7 @@ function leader({ is_leader, leader }: Status): Cell {
   return leader ?? { text: 'not this router', colour: 'dim' };
 }
 
-function pools(body: Status, paint: Paint): string {
+function pools(body: Status): string {
   const names = Object.keys(body.pools).sort(byText);
   if (names.length === 0) return body.status === 'up' ? 'no pools yet\n' : '';
   const rows = names.map((name): Cell[] => {
@@ -128,10 +122,10 @@ function pools(body: Status, paint: Paint): string {
     return [name, type, assigned, available, active_calls, capacity, { text: bar, colour }];
   });
   const columns = ['POOL', 'TYPE', '>ASSIGNED', '>AVAILABLE', '>ACTIVE', '>CAPACITY', 'USE'];
-  return table(columns, rows, paint);
+  return table(columns, rows);
 }
 
-function loops(body: Status, nowMs: number, paint: Paint): string {
+function loops(body: Status, nowMs: number): string {
   if (body.loops.length === 0) return 'no loops run on this router\n';
   const rows = body.loops.map((loop): Cell[] => {
     const last = age(loop.last_round_at, nowMs);
@@ -150,7 +144,7 @@ function loops(body: Status, nowMs: number, paint: Paint): string {
     ];
   });
   const columns = ['LOOP', 'STATE', 'LAST ROUND', '>ROUNDS', '>CRASHES', 'LAST ERROR OR COUNTS'];
-  return table(columns, rows, paint);
+  return table(columns, rows);
 }
 
 export function replicasDiffer(names: readonly string[]): string {

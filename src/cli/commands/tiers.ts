@@ -2,7 +2,7 @@
 import { Option } from 'commander';
 import { isPlainObject, parseTierConfig } from '../../config/tiers.js';
 import { type Cell, table } from '../../terminal/table.js';
-import { clean, type Paint } from '../../terminal/text.js';
+import { clean } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import { group } from '../cli.js';
 import { Failure, toFailure } from '../failure.js';
@@ -17,13 +17,13 @@ const get = routerCommand({
     ['tiers get', ''],
     ['tiers get --json > tiers.json', 'edit it, then: smart-router tiers set tiers.json'],
   ],
-  async run({ api, paint }) {
+  async run({ api }) {
     const { body } = await api.send<Tiers>('/tiers', 'tiers');
-    return { document: body, text: showTiers(body, paint) };
+    return { document: body, text: showTiers(body) };
   },
 });
 
-function showTiers({ tiers, default_chain, hold, version }: Tiers, paint: Paint): string {
+function showTiers({ tiers, default_chain, hold, version }: Tiers): string {
   const names = [...default_chain, ...Object.keys(tiers).filter((name) => !default_chain.includes(name))];
   const rows = names.flatMap((name): Cell[][] => {
     const tier = tiers[name];
@@ -35,7 +35,7 @@ function showTiers({ tiers, default_chain, hold, version }: Tiers, paint: Paint)
   const columns = ['TIER', 'TYPE', '>TARGET', '>CALLS PER POD', '>IN CHAIN', 'POOL'];
   const waiting = hold ? `hold     ${holdText(hold)}\n` : '';
   const chain = clean(default_chain.join(' > '));
-  return `${table(columns, rows, paint)}\nchain    ${chain}\n${waiting}version  ${clean(String(version))}\n`;
+  return `${table(columns, rows)}\nchain    ${chain}\n${waiting}version  ${clean(String(version))}\n`;
 }
 
 const set = routerCommand<{ version?: number; force?: true }>({
@@ -56,7 +56,7 @@ const set = routerCommand<{ version?: number; force?: true }>({
     new Option('--version <n>', 'fail if the router has another version').argParser(wholeNumber(0, 1e15)),
     new Option('--force', 'replace any version, also if the file names one'),
   ],
-  async run({ cli, api, args: [argument = ''], options: { version, force }, paint }) {
+  async run({ cli, api, args: [argument = ''], options: { version, force } }) {
     const { value, from } = await readJson(cli, argument);
     const { tiers: body, version: read } = unwrap(value);
     const { config, problems, warnings } = parseTierConfig(body, `${from}: `);
@@ -73,7 +73,7 @@ const set = routerCommand<{ version?: number; force?: true }>({
           `${message}. Not replaced: yours is based on version ${expected}; --force replaces it anyway.`,
         );
       });
-    return { document: written, text: showTiers(written, paint), warnings: warnings.map(clean) };
+    return { document: written, text: showTiers(written), warnings: warnings.map(clean) };
   },
 });
 

@@ -1,7 +1,7 @@
 /** `smart-router top`: a live view of a router; without a terminal everything once as text, or JSON documents. */
 import { Option } from 'commander';
 import { table } from '../../terminal/table.js';
-import { clean, isTerminal, type Paint } from '../../terminal/text.js';
+import { clean, isTerminal, paint } from '../../terminal/text.js';
 import { type GivenRouter, routerCommand } from '../access.js';
 import { searchEvents } from '../event-stream.js';
 import { shownOf } from '../format.js';
@@ -43,12 +43,12 @@ export const top = routerCommand<Options>({
       .default(1000, '1s'),
   ],
   async run(given) {
-    const { api, cli, options, paint } = given;
+    const { api, cli, options } = given;
     const { once, interval, json } = options;
     if (once || (!isTerminal(cli.output.stdout, cli.env) && !json)) {
       const state = await readState(given);
       const failure = storeFailure(api.baseUrl, state.snapshot.status.status);
-      return { document: topDocument(state), text: plainFrame(state, paint), failure };
+      return { document: topDocument(state), text: plainFrame(state), failure };
     }
     if (json) await printDocuments(given);
     else await (await import('../top/live.js')).liveTop(api, cli, interval);
@@ -92,7 +92,7 @@ const maxRows = 20;
 const eventsShown = 10;
 const width = 120;
 
-function plainFrame(state: TopState, paint: Paint): string {
+function plainFrame(state: TopState): string {
   const { snapshot, url, stale, nowMs, events } = state;
   const { status, replicas } = snapshot;
   const leader = clean(status.leader ?? (status.is_leader ? 'this router' : 'unknown'));
@@ -102,33 +102,31 @@ function plainFrame(state: TopState, paint: Paint): string {
       paint(status.status === 'up' ? 'green' : 'red', status.status),
       clean(url),
     ].join('  '),
-    [...loadParts(snapshot, paint), `leader ${leader}`, `replicas ${replicas ?? '-'}`].join('   '),
-    ...problemLines(snapshot, stale, nowMs, paint),
+    [...loadParts(snapshot), `leader ${leader}`, `replicas ${replicas ?? '-'}`].join('   '),
+    ...problemLines(snapshot, stale, nowMs),
   ].join('\n');
-  const pools = poolLines(poolUses(snapshot), Number.POSITIVE_INFINITY, width, paint).map((line) =>
-    line.slice(1),
-  );
-  const recent = events.slice(-eventsShown).map((event) => eventLine(event, event.at, paint));
+  const pools = poolLines(poolUses(snapshot), Number.POSITIVE_INFINITY, width).map((line) => line.slice(1));
+  const recent = events.slice(-eventsShown).map((event) => eventLine(event, event.at));
   return [
     parts,
     pools.length > 0 ? pools.join('\n') : 'no pools yet',
-    list('pods', state, paint),
-    list('calls', state, paint),
-    ...((snapshot.alerts?.length ?? 0) > 0 ? [list('alerts', state, paint)] : []),
+    list('pods', state),
+    list('calls', state),
+    ...((snapshot.alerts?.length ?? 0) > 0 ? [list('alerts', state)] : []),
     recent.length > 0 ? recent.join('\n') : 'no events',
   ]
     .map((part) => `${part}\n`)
     .join('\n');
 }
 
-function list(view: View, { snapshot, events, routerNowMs }: TopState, paint: Paint): string {
+function list(view: View, { snapshot, events, routerNowMs }: TopState): string {
   const panel = panelOf(view, snapshot, events, routerNowMs);
   const rows = arrange(panel, { filter: '', sort: 0, reversed: false });
   if (rows.length === 0) return panel.empty;
   const shown = rows.slice(0, maxRows).map(({ cells }) => cells);
   const total = rows.length > maxRows ? `\n${shownOf(maxRows, rows.length, view.slice(0, -1))}` : '';
   const heads = panel.columns.map(([head]) => head);
-  return table(heads, shown, paint).trimEnd() + total;
+  return table(heads, shown).trimEnd() + total;
 }
 
 /** With the field names of the API. */

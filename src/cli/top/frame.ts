@@ -3,7 +3,7 @@
  * columns on the right, then the pools.
  */
 import { columnWidths, headLine, tableLine } from '../../terminal/table.js';
-import { type Colour, clean, clip, type Paint, plain } from '../../terminal/text.js';
+import { type Colour, clean, clip, paint, withoutColours } from '../../terminal/text.js';
 import { severityColour, severityWord } from '../commands/alerts.js';
 import { eventLine } from '../commands/events.js';
 import type { State } from '../commands/pods.js';
@@ -18,7 +18,6 @@ export interface FrameOptions {
   controls: Controls;
   columns: number;
   rows: number;
-  paint: Paint;
   /** False if the input is not a terminal. */
   hasKeys: boolean;
 }
@@ -36,27 +35,27 @@ const stripRows = 20;
 const stripLines = 4;
 
 export function frame(options: FrameOptions): Frame {
-  const { state, controls, columns, rows, paint } = options;
+  const { state, controls, columns, rows } = options;
   const panel = panelOf(controls.view, state.snapshot, state.events, state.routerNowMs);
   const panelState = controls.panels[controls.view];
   const arranged = arrange(panel, panelState);
   const top = [
-    ...header(state, columns, paint),
-    ...(rows >= poolRows ? poolLines(poolUses(state.snapshot), Math.floor(rows / 4), columns, paint) : []),
+    ...header(state, columns),
+    ...(rows >= poolRows ? poolLines(poolUses(state.snapshot), Math.floor(rows / 4), columns) : []),
     ...(rows >= stripRows ? [''] : []),
     tabs(options, arranged.length, panel),
   ];
   const isStrip = rows >= stripRows && ['pods', 'calls'].includes(controls.view);
   const detail = arranged[selectedIndex(panelState, arranged)]?.detail;
   const bottom = [
-    ...(isStrip ? strip(state.events, paint) : []),
+    ...(isStrip ? strip(state.events) : []),
     ...(detail === undefined || rows < poolRows ? [] : [paint('cyan', ` ${clean(detail)}`)]),
     footer(options),
   ];
   const room = Math.max(0, rows - top.length - bottom.length);
   const page = Math.max(1, room - 1);
   const list =
-    controls.mode === 'help' ? helpLines(paint).slice(0, room) : listLines(options, panel, arranged, page);
+    controls.mode === 'help' ? helpLines().slice(0, room) : listLines(options, panel, arranged, page);
   while (list.length < room) list.push('');
   const lines = [...top, ...list.slice(0, room)].slice(0, Math.max(0, rows - bottom.length));
   return {
@@ -66,7 +65,7 @@ export function frame(options: FrameOptions): Frame {
   };
 }
 
-function header({ url, snapshot, stale, nowMs }: TopState, columns: number, paint: Paint): string[] {
+function header({ url, snapshot, stale, nowMs }: TopState, columns: number): string[] {
   const { status, replicas } = snapshot;
   const state = stale
     ? paint('red', 'stale')
@@ -78,18 +77,18 @@ function header({ url, snapshot, stale, nowMs }: TopState, columns: number, pain
     ...(columns >= 60 ? [paint('cyan', clean(url))] : []),
     paint('dim', timeOfDay(nowMs)),
   ];
-  const second = loadParts(snapshot, paint);
+  const second = loadParts(snapshot);
   const third = [`leader ${clean(leader)}`, `replicas ${replicas ?? '-'}`];
   // Two lines on a narrow terminal.
   const facts = columns >= 110 ? [[...second, ...third]] : [second, third];
   return [
     ` ${first.join('  ')}`,
     ...facts.map((parts) => ` ${parts.join('   ')}`),
-    ...problemLines(snapshot, stale, nowMs, paint).map((line) => ` ${line}`),
+    ...problemLines(snapshot, stale, nowMs).map((line) => ` ${line}`),
   ];
 }
 
-export function loadParts({ status, load }: Snapshot, paint: Paint): string[] {
+export function loadParts({ status, load }: Snapshot): string[] {
   const { callsPerSecond, noPodsPerSecond, p99Ms } = load;
   const missed = noPodsPerSecond !== null && noPodsPerSecond > 0 ? 'red' : undefined;
   return [
@@ -108,7 +107,6 @@ export function problemLines(
   { status, alerts, listsProblem }: Snapshot,
   stale: Stale | undefined,
   nowMs: number,
-  paint: Paint,
 ): string[] {
   const [worst, ...more] = alerts ?? [];
   const held = status.removals_held ?? 0;
@@ -133,7 +131,7 @@ const marks: readonly (readonly [State, string, Colour])[] = [
   ['free', '-', 'dim'],
 ];
 
-export function poolLines(pools: readonly PoolUse[], max: number, columns: number, paint: Paint): string[] {
+export function poolLines(pools: readonly PoolUse[], max: number, columns: number): string[] {
   const shown = pools.slice(0, pools.length > max ? max - 1 : max);
   const width = Math.min(24, Math.max(0, ...shown.map(({ name }) => name.length)));
   const barWidth = Math.max(4, Math.min(30, columns - width - 50));
@@ -144,14 +142,14 @@ export function poolLines(pools: readonly PoolUse[], max: number, columns: numbe
       .map(([state, , colour]) => paint(states[state] > 0 ? colour : 'dim', `${states[state]} ${state}`));
     const label = clean(name).slice(0, width).padEnd(width);
     const use = `${activeCalls}/${capacity} calls`.padEnd(11);
-    return ` ${label} [${poolBar(pool, barWidth, paint)}] ${use} ${counts.join(' ')} ${paint('dim', `of ${assigned}`)}`;
+    return ` ${label} [${poolBar(pool, barWidth)}] ${use} ${counts.join(' ')} ${paint('dim', `of ${assigned}`)}`;
   });
   const left = pools.length - shown.length;
   return left > 0 ? [...lines, paint('dim', ` and ${left} more pools`)] : lines;
 }
 
 /** Calls against capacity. Every state in use has at least one mark if there is room. */
-export function poolBar({ slots }: Pick<PoolUse, 'slots'>, width: number, paint: Paint): string {
+export function poolBar({ slots }: Pick<PoolUse, 'slots'>, width: number): string {
   const total = marks.reduce((sum, [state]) => sum + slots[state], 0);
   if (total === 0) return ' '.repeat(width);
   let room = width;
@@ -168,11 +166,7 @@ export function poolBar({ slots }: Pick<PoolUse, 'slots'>, width: number, paint:
     .join('');
 }
 
-function tabs(
-  { controls, state, paint, columns }: FrameOptions,
-  shown: number,
-  { rows, sorts }: Panel,
-): string {
+function tabs({ controls, state, columns }: FrameOptions, shown: number, { rows, sorts }: Panel): string {
   const { pods, calls, alerts } = state.snapshot;
   const counts = { pods: pods.length, calls: calls.length, events: undefined, alerts: alerts?.length };
   const names = views.map((view, i) => {
@@ -187,7 +181,7 @@ function tabs(
 }
 
 function listLines(
-  { controls, columns, paint, hasKeys }: FrameOptions,
+  { controls, columns, hasKeys }: FrameOptions,
   { columns: all, empty, rows: unfiltered }: Panel,
   rows: readonly Row[],
   page: number,
@@ -203,20 +197,20 @@ function listLines(
   const widths = columnWidths(heads, rows.map(cellsOf));
   const selected = hasKeys ? selectedIndex(panel, rows) : -1;
   const lines = rows.slice(top, top + page).map((row, i) => {
-    if (top + i !== selected) return `  ${tableLine(heads, widths, cellsOf(row), paint)}`;
-    const line = `> ${tableLine(heads, widths, cellsOf(row), plain)}`;
+    if (top + i !== selected) return `  ${tableLine(heads, widths, cellsOf(row))}`;
+    const line = `> ${withoutColours(tableLine(heads, widths, cellsOf(row)))}`;
     return paint('inverse', clip(line, columns - 1).padEnd(columns - 1));
   });
-  return [`  ${headLine(heads, widths, paint)}`, ...lines];
+  return [`  ${headLine(heads, widths)}`, ...lines];
 }
 
-function strip(events: readonly RouterEvent[], paint: Paint): string[] {
-  const lines = events.slice(-stripLines).map((event) => ` ${eventLine(event, timeOfDay(event.at), paint)}`);
+function strip(events: readonly RouterEvent[]): string[] {
+  const lines = events.slice(-stripLines).map((event) => ` ${eventLine(event, timeOfDay(event.at))}`);
   while (lines.length < stripLines) lines.push('');
   return [paint('dim', ' last events'), ...lines];
 }
 
-function footer({ controls, paint, hasKeys }: FrameOptions): string {
+function footer({ controls, hasKeys }: FrameOptions): string {
   const { mode, asked, message, view, panels } = controls;
   if (asked) {
     const what =
@@ -252,7 +246,7 @@ const keys: readonly (readonly [string, string])[] = [
   ['q, Ctrl-C', 'quit'],
 ];
 
-function helpLines(paint: Paint): string[] {
+function helpLines(): string[] {
   const width = Math.max(...keys.map(([key]) => key.length));
   return [
     ...keys.map(([key, what]) => `  ${paint('bold', key.padEnd(width))}  ${what}`),

@@ -22,7 +22,7 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
   const { clock, output } = cli;
   const { signal: over, abort: quit, release } = untilSignal();
   const controls = newControls();
-  const screen = new FullScreen(output.stdout, () => draw());
+  const screen = new FullScreen(output.stdout, output.hasColours, () => draw());
   const input = output.stdin instanceof ReadStream ? output.stdin : undefined;
   let shown: Frame | undefined;
   let cancel = () => {};
@@ -31,7 +31,7 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
   const draw = () => {
     cancel();
     isPlanned = false;
-    const options = { ...screen.size, state: poller.state(), controls, paint: output.paint };
+    const options = { ...screen.size, state: poller.state(), controls };
     shown = frame({ ...options, hasKeys: input !== undefined });
     screen.draw(shown.lines);
     cancel = clock.after(tickMs, draw);
