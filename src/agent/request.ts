@@ -1,16 +1,17 @@
 /**
- * HTTP requests of the sidecar over node:http: `fetch` takes 10 MB of memory more. Each request has a connection of its own:
- * no stale one after a router was replaced, and its name is looked up again.
+ * HTTP requests of the sidecar and of the commands over node:http: `fetch` takes 10 MB of memory more. Without an `agent`
+ * each request has a connection of its own: no stale one after a router was replaced, and its name is looked up again.
  */
 import { readFileSync } from 'node:fs';
-import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { type Agent, request as httpRequest, type IncomingMessage } from 'node:http';
 import type { AgentConfig } from '../config/agent.js';
 
 interface Outgoing {
   method: string;
   headers?: Record<string, string>;
-  body?: string;
+  body?: string | undefined;
   signal: AbortSignal;
+  agent?: Agent | false;
 }
 
 /** Resolves with the status and headers; the body has not been read. Rejects also when `signal` aborts. */
@@ -18,7 +19,7 @@ export async function send(url: string, { body, ...options }: Outgoing): Promise
   // Loaded when it is needed: TLS takes 4 MB.
   const { request } = url.startsWith('https:') ? await import('node:https') : { request: httpRequest };
   return new Promise((resolve, reject) => {
-    const sent = request(url, { ...options, agent: false });
+    const sent = request(url, { agent: false, ...options });
     // Later errors reach the reader of the response.
     sent.on('error', reject);
     sent.once('response', resolve);
@@ -35,9 +36,8 @@ export function routerFetch({ apiKeyFile }: Pick<AgentConfig, 'apiKeyFile'>): ty
   const fetch = async (url: string, init: Outgoing) => {
     const headers = { ...init.headers };
     if (apiKeyFile !== undefined) headers.authorization = `Bearer ${readFileSync(apiKeyFile, 'utf8').trim()}`;
-    if (init.body !== undefined) headers['content-length'] = String(Buffer.byteLength(init.body));
     const { method, body, signal } = init;
-    const response = await send(url, { method, headers, signal, ...(body === undefined ? {} : { body }) });
+    const response = await send(url, { method, headers, body, signal });
     const get = (name: string) => {
       const value = response.headers[name];
       return typeof value === 'string' ? value : null;

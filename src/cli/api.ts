@@ -1,13 +1,14 @@
 /**
- * The router's API for the commands. It uses node:http, because `fetch` gives up after five minutes without a reply
- * (undici's headersTimeout), and a drain may wait for a day.
+ * The router's API for the commands. It does not use `fetch`, which gives up after five minutes without a reply (undici's
+ * headersTimeout): a drain may wait for a day.
  *
  * Every failure is a Failure with one line that names the address and what to do. The key is sent in a header only and
  * is never part of a message.
  */
 import * as http from 'node:http';
 import * as https from 'node:https';
-import type { Clock } from '../clock.js';
+import { send } from '../agent/request.js';
+import { type Clock, Deadline } from '../clock.js';
 import { formatDuration } from '../config/durations.js';
 import { userAgent } from '../version.js';
 import { Failure, oneLine } from './failure.js';
@@ -33,13 +34,6 @@ interface Request {
   signal?: AbortSignal;
 }
 
-interface Response {
-  message: http.IncomingMessage;
-  /** Ends the deadline of the request. */
-  settle(): void;
-  toFailure(error: unknown): Failure;
-}
-
 /** A page of 1,000 pods with a few calls each is below 1 MiB. */
 const maxReplyBytes = 64 * 1024 * 1024;
 
@@ -62,81 +56,76 @@ export class RouterApi {
    * page with status 200 is not a reply.
    */
   async send<T>(target: string, has: string, request: Request = {}): Promise<Answer<T>> {
-    const response = await this.#request(target, request, this.#agent);
-    const { statusCode = 0, headers } = response.message;
-    const text = await readText(response);
-    const body = parseObject(text);
-    if (statusCode >= 200 && statusCode < 300 && body && Object.hasOwn(body, has))
-      return { body: body as T, nowMs: this.#time(headers.date) };
-    throw this.#rejection(statusCode, text, target);
+    const deadline = this.#deadline(request);
+    try {
+      const response = await this.#request(target, request, deadline.signal, this.#agent);
+      const { statusCode = 0, headers } = response;
+      const text = await readText(response);
+      const body = parseObject(text);
+      if (statusCode >= 200 && statusCode < 300 && body && Object.hasOwn(body, has))
+        return { body: body as T, nowMs: this.#time(headers.date) };
+      throw this.#rejection(statusCode, text, target);
+    } catch (error) {
+      throw this.#failureOf(error, deadline.signal);
+    } finally {
+      deadline.end();
+    }
   }
 
   /** A stream until `signal` aborts or the router ends it. The deadline covers its start and an error reply. */
   async open(path: string, signal: AbortSignal): Promise<http.IncomingMessage> {
-    // Not the agent: the connection is never reused.
-    const response = await this.#request(path, { headers: { accept: 'text/event-stream' }, signal }, false);
-    const { statusCode = 0, headers } = response.message;
-    if (statusCode === 200 && headers['content-type']?.startsWith('text/event-stream')) {
-      response.settle();
-      return response.message;
+    const request = { headers: { accept: 'text/event-stream' }, signal };
+    const deadline = this.#deadline(request);
+    try {
+      // Not the agent: the connection is never reused.
+      const response = await this.#request(path, request, deadline.signal, false);
+      const { statusCode = 0, headers } = response;
+      if (statusCode === 200 && headers['content-type']?.startsWith('text/event-stream')) {
+        deadline.pause();
+        return response;
+      }
+      throw this.#rejection(statusCode, await readText(response).catch(() => ''), path);
+    } catch (error) {
+      deadline.end();
+      throw this.#failureOf(error, deadline.signal);
     }
-    throw this.#rejection(statusCode, await readText(response).catch(() => ''), path);
   }
 
   close(): void {
     this.#agent.destroy();
   }
 
+  #deadline({ timeoutMs = this.timeoutMs, signal }: Request): Deadline {
+    return new Deadline(this.#options.clock, timeoutMs, () => this.#late(timeoutMs), signal);
+  }
+
   #request(
     target: string,
-    { body, headers, timeoutMs = this.timeoutMs, signal }: Request,
+    { body, headers }: Request,
+    signal: AbortSignal,
     agent: http.Agent | false,
-  ): Promise<Response> {
-    const { key, clock } = this.#options;
+  ): Promise<http.IncomingMessage> {
+    const { key } = this.#options;
     const [path, method = 'GET'] = target.split(' ').reverse();
-    const url = new URL(`${this.baseUrl}/api/v1${path}`);
-    const payload = body === undefined ? undefined : JSON.stringify(body);
-    const { request } = url.protocol === 'https:' ? https : http;
-    return new Promise((resolve, reject) => {
-      let isLate = false;
-      const sent = request(url, {
-        method,
-        agent,
-        headers: {
-          accept: 'application/json',
-          'user-agent': userAgent,
-          ...(payload === undefined
-            ? {}
-            : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(payload) }),
-          ...(key ? { authorization: `Bearer ${key.value}` } : {}),
-          ...headers,
-        },
-        ...(signal ? { signal } : {}),
-      });
-      const settle = clock.after(timeoutMs, () => {
-        isLate = true;
-        sent.destroy();
-      });
-      const toFailure = (error: unknown) => {
-        if (signal?.aborted) return new Failure('interrupted', 'interrupted');
-        return isLate ? this.#late(timeoutMs) : this.#unreachable(error as NodeJS.ErrnoException);
-      };
-      sent.on('error', (error) => {
-        settle();
-        reject(toFailure(error));
-      });
-      // A 101 closes the request with neither an error nor a response.
-      const close = () => {
-        settle();
-        reject(toFailure(new Error('connection closed without a response')));
-      };
-      sent.on('close', close);
-      sent.on('response', (message) => {
-        sent.off('close', close);
-        resolve({ message, settle, toFailure });
-      });
-      sent.end(payload);
+    return send(`${this.baseUrl}/api/v1${path}`, {
+      method,
+      agent,
+      headers: {
+        accept: 'application/json',
+        'user-agent': userAgent,
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...(key ? { authorization: `Bearer ${key.value}` } : {}),
+        ...headers,
+      },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
     });
+  }
+
+  #failureOf(error: unknown, { aborted, reason }: AbortSignal): Failure {
+    if (error instanceof Failure) return error;
+    if (!aborted) return this.#unreachable(error as NodeJS.ErrnoException);
+    return reason instanceof Failure ? reason : new Failure('interrupted', 'interrupted');
   }
 
   /** The `date` header has whole seconds: the middle of that second is off by at most half a second. */
@@ -214,19 +203,13 @@ export function explain(error: NodeJS.ErrnoException): { reason: string; hint: s
   return { reason: oneLine(inner.message || code || 'the connection failed'), hint: checkUrl };
 }
 
-async function readText({ message, settle, toFailure }: Response): Promise<string> {
+async function readText(response: http.IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
-  try {
-    for await (const chunk of message) {
-      bytes += (chunk as Buffer).length;
-      if (bytes > maxReplyBytes) throw new Error(`its reply is longer than ${maxReplyBytes / 2 ** 20} MiB`);
-      chunks.push(chunk as Buffer);
-    }
-  } catch (error) {
-    throw toFailure(error);
-  } finally {
-    settle();
+  for await (const chunk of response) {
+    bytes += (chunk as Buffer).length;
+    if (bytes > maxReplyBytes) throw new Error(`its reply is longer than ${maxReplyBytes / 2 ** 20} MiB`);
+    chunks.push(chunk as Buffer);
   }
   return Buffer.concat(chunks).toString('utf8');
 }
