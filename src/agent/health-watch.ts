@@ -1,4 +1,4 @@
-import { abortWith, type Clock } from '../clock.js';
+import { type Clock, Deadline } from '../clock.js';
 import type { Log } from './log.js';
 import { send } from './request.js';
 
@@ -49,17 +49,14 @@ export class HealthWatch {
 
   /** Undefined after any answer, else the code of the error. */
   async #ask(signal: AbortSignal): Promise<string | undefined> {
-    const over = new AbortController();
-    const cancel = this.clock.after(timeoutMs, () => over.abort());
-    const unlink = abortWith(over, signal);
+    const deadline = new Deadline(this.clock, timeoutMs, () => new Error('timed out'), signal);
     try {
-      (await send(this.url, { method: 'GET', signal: over.signal })).destroy();
+      (await send(this.url, { method: 'GET', signal: deadline.signal })).destroy();
       return undefined;
     } catch (error) {
       return (error as NodeJS.ErrnoException).code ?? 'unknown';
     } finally {
-      cancel();
-      unlink();
+      deadline.end();
     }
   }
 }

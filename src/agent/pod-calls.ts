@@ -6,7 +6,7 @@ import {
   type Reporter,
   SmartRouterError,
 } from '../client/index.js';
-import type { Clock } from '../clock.js';
+import { type Clock, within } from '../clock.js';
 import type { AgentConfig } from '../config/agent.js';
 import { AppError, messageOf } from '../errors.js';
 import type { Log } from './log.js';
@@ -57,12 +57,6 @@ export interface PodCallsOptions {
 
 /** The calls of this pod, as the agent names them, and all traffic with the router about them. */
 export class PodCalls {
-  readonly #pod: string;
-  readonly #uid: string | undefined;
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #intervalMs: number | undefined;
-  readonly #answerWithinMs: number;
   readonly #client: Client;
   readonly #calls = new Map<string, PodCall>();
   /** Ended by the agent and not yet released at the router. No report names them. */
@@ -82,18 +76,14 @@ export class PodCalls {
   /** The code of that failure. */
   #failure: string | undefined;
 
-  constructor(config: AgentConfig, options: PodCallsOptions) {
-    const { clock, log, intervalMs, answerWithinMs = defaultAnswerWithinMs } = options;
-    this.#pod = config.podName;
-    this.#uid = config.podUid;
-    this.#clock = clock;
-    this.#log = log;
-    this.#intervalMs = intervalMs;
-    this.#answerWithinMs = answerWithinMs;
+  constructor(
+    private readonly config: AgentConfig,
+    private readonly options: PodCallsOptions,
+  ) {
     this.#client = createClient({
       baseUrl: config.routerUrl,
       apiKey: config.apiKey,
-      clock,
+      clock: options.clock,
       fetch: routerFetch(config),
       breaker: { openMs: breakerOpenMs },
       onEvent: (event) => this.#onEvent(event),
@@ -200,13 +190,13 @@ export class PodCalls {
         this.#restore(await this.#callsOfRouter());
       } catch (error) {
         this.#failed(error);
-        await this.#clock.sleep(this.#clock.random() * restoreRetryMs, signal);
+        await this.options.clock.sleep(this.options.clock.random() * restoreRetryMs, signal);
       }
     }
     if (signal.aborted) return undefined;
-    return this.#client.startReporting(this.#pod, () => this.#reportable(), {
-      uid: this.#uid,
-      intervalMs: this.#intervalMs,
+    return this.#client.startReporting(this.config.podName, () => this.#reportable(), {
+      uid: this.config.podUid,
+      intervalMs: this.options.intervalMs,
       onConflict: (callSids) => this.#lose(callSids),
     });
   }
@@ -214,9 +204,9 @@ export class PodCalls {
   async #callsOfRouter(): Promise<string[]> {
     const { signal } = this.#closed;
     try {
-      const { uid, calls } = await this.#client.readPod(this.#pod, { signal });
+      const { uid, calls } = await this.#client.readPod(this.config.podName, { signal });
       // An earlier pod of this name: its calls ended with it.
-      return this.#uid !== undefined && uid !== '' && uid !== this.#uid ? [] : calls;
+      return this.config.podUid !== undefined && uid !== '' && uid !== this.config.podUid ? [] : calls;
     } catch (error) {
       // A new pod, which the router does not know yet.
       if (error instanceof ApiError && error.code === 'pod_not_found') return [];
@@ -226,22 +216,23 @@ export class PodCalls {
 
   #restore(callSids: readonly string[]): void {
     this.#isRestored = true;
-    const restoredAtMs = this.#clock.monotonic();
+    const restoredAtMs = this.options.clock.monotonic();
     const arrival = this.#report();
     for (const callSid of callSids) {
       if (this.#calls.has(callSid) || this.#ending.has(callSid) || this.#endedEarly.has(callSid)) continue;
       this.#calls.set(callSid, { fence: undefined, confirmed: false, arrival, restoredAtMs });
     }
     this.#endedEarly.clear();
-    if (callSids.length > 0) this.#log('info', 'calls restored from the router', { calls: callSids.length });
+    if (callSids.length > 0)
+      this.options.log('info', 'calls restored from the router', { calls: callSids.length });
   }
 
   #reportable(): string[] {
-    const oldestMs = this.#clock.monotonic() - maxUnconfirmedMs;
+    const oldestMs = this.options.clock.monotonic() - maxUnconfirmedMs;
     for (const [callSid, { restoredAtMs }] of this.#calls) {
       if (restoredAtMs === undefined || restoredAtMs > oldestMs) continue;
       this.#remove(callSid);
-      this.#log('warn', 'restored call dropped; the agent has not named it for four hours', {
+      this.options.log('warn', 'restored call dropped; the agent has not named it for four hours', {
         call_sid: callSid,
       });
     }
@@ -274,7 +265,8 @@ export class PodCalls {
       call.confirmed = true;
     }
     for (const callSid of ended) this.#ending.delete(callSid);
-    if (this.#problem !== undefined) this.#log('info', 'router accepts reports', { calls: this.#calls.size });
+    if (this.#problem !== undefined)
+      this.options.log('info', 'router accepts reports', { calls: this.#calls.size });
     this.#problem = undefined;
     this.#failure = undefined;
     void this.#releaseRest();
@@ -286,7 +278,7 @@ export class PodCalls {
     this.#problem = messageOf(error);
     const code = error instanceof SmartRouterError ? error.code : 'internal';
     if (code !== this.#failure)
-      this.#log('warn', 'request to the router failed; retrying', { code, error: this.#problem });
+      this.options.log('warn', 'request to the router failed; retrying', { code, error: this.#problem });
     this.#failure = code;
   }
 
@@ -296,7 +288,7 @@ export class PodCalls {
       if (call === undefined) continue;
       call.isLost = true;
       this.#remove(callSid);
-      this.#log('warn', 'call lost; the agent must stop serving it', { call_sid: callSid });
+      this.options.log('warn', 'call lost; the agent must stop serving it', { call_sid: callSid });
     }
   }
 
@@ -341,7 +333,7 @@ export class PodCalls {
   }
 
   async #untilDrained(): Promise<void> {
-    this.#log('info', 'draining', { calls: this.#calls.size });
+    this.options.log('info', 'draining', { calls: this.#calls.size });
     for (;;) {
       const activeCalls = await this.#drainAtRouter();
       if (this.#closed.signal.aborted) return;
@@ -349,15 +341,16 @@ export class PodCalls {
       if (activeCalls > 0) continue;
       // The agent still serves calls that the router does not know, or the router is unreachable.
       if (this.#idle.signal.aborted) this.#idle = new AbortController();
-      await this.#clock.sleep(drainPauseMs, this.#idle.signal);
+      await this.options.clock.sleep(drainPauseMs, this.#idle.signal);
     }
-    this.#log('info', 'drained', {});
+    this.options.log('info', 'drained', {});
   }
 
   /** Live calls of this pod at the router: 0 also if the router has no such pod or does not answer. */
   async #drainAtRouter(): Promise<number> {
     try {
-      return (await this.#client.drain(this.#pod, { uid: this.#uid, wait: drainSliceMs })).activeCalls;
+      return (await this.#client.drain(this.config.podName, { uid: this.config.podUid, wait: drainSliceMs }))
+        .activeCalls;
     } catch (error) {
       this.#failed(error);
       return 0;
@@ -365,9 +358,8 @@ export class PodCalls {
   }
 
   /** The result of `work`, or undefined if it takes too long for a waiting agent. */
-  async #within<T>(work: Promise<T>): Promise<T | undefined> {
-    const over = new AbortController();
-    const late = this.#clock.sleep(this.#answerWithinMs, over.signal).then(() => undefined);
-    return Promise.race([work, late]).finally(() => over.abort());
+  #within<T>(work: Promise<T>): Promise<T | undefined> {
+    const { clock, answerWithinMs = defaultAnswerWithinMs } = this.options;
+    return within(clock, answerWithinMs, work, () => undefined);
   }
 }

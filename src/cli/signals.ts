@@ -31,12 +31,6 @@ export function untilAborted(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Waits for `work` or the signal; the result of `work` after an abort is ignored. */
-export async function unlessAborted(signal: AbortSignal, work: Promise<void>): Promise<void> {
-  work.catch(() => undefined);
-  await Promise.race([work, untilAborted(signal)]);
-}
-
 const exitDelayMs = 500;
 
 /** Everything has stopped: an open input or a connection that does not close must not keep the process alive. */

@@ -1,3 +1,4 @@
+import { abortWith } from '../clock.js';
 import { Breaker } from './breaker.js';
 import { ClientClosedError, isDown, isPassing, RouterUnavailableError } from './errors.js';
 import { fullJitterMs } from './loop.js';
@@ -51,14 +52,12 @@ class Lifetime {
     this.assertOpen(operation);
     const controller = new AbortController();
     const forget = this.onClose(() => controller.abort(new ClientClosedError(operation)));
-    const follow = () => controller.abort(callerSignal?.reason);
-    if (callerSignal?.aborted) follow();
-    else callerSignal?.addEventListener('abort', follow, { once: true });
+    const unlink = abortWith(controller, callerSignal);
     try {
       return await work(controller.signal);
     } finally {
       forget();
-      callerSignal?.removeEventListener('abort', follow);
+      unlink();
     }
   }
 

@@ -1,3 +1,4 @@
+import { Deadline } from '../clock.js';
 import { userAgent } from '../version.js';
 import { isNoPod, RouterUnavailableError, refusalError, SmartRouterError, withAdvice } from './errors.js';
 import type { Fetch, Settings } from './options.js';
@@ -116,15 +117,15 @@ export async function sendOnce<T>(
   signal: AbortSignal,
 ): Promise<T> {
   const { operation, attempts, timeoutMs, body } = attempt;
-  const controller = new AbortController();
-  let timedOut = false;
-  const abort = () => controller.abort();
-  if (signal.aborted) abort();
-  else signal.addEventListener('abort', abort, { once: true });
-  const cancelTimeout = transport.clock.after(timeoutMs, () => {
-    timedOut = true;
-    abort();
-  });
+  const at = `the router at ${transport.baseUrl}`;
+  const late = () =>
+    new RouterUnavailableError({
+      operation,
+      reason: 'timeout',
+      text: `${at} did not answer within ${timeoutMs} ms. Check that it is running and not overloaded.`,
+      attempts,
+    });
+  const deadline = new Deadline(transport.clock, timeoutMs, late, signal);
   let status: number | undefined;
   try {
     const response = await transport.fetch(`${transport.baseUrl}/api/v1${attempt.path}`, {
@@ -138,21 +139,13 @@ export async function sendOnce<T>(
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       // A followed 302 would become a GET without a body, and might carry the key elsewhere.
       redirect: 'manual',
-      signal: controller.signal,
+      signal: deadline.signal,
     });
     status = response.status;
     return interpret(transport, attempt, response, await readText(response.body));
   } catch (error) {
     if (error instanceof SmartRouterError) throw error;
-    const at = `the router at ${transport.baseUrl}`;
-    if (timedOut) {
-      throw new RouterUnavailableError({
-        operation,
-        reason: 'timeout',
-        text: `${at} did not answer within ${timeoutMs} ms. Check that it is running and not overloaded.`,
-        attempts,
-      });
-    }
+    if (deadline.signal.aborted) throw deadline.signal.reason;
     if (error instanceof ShapeError) {
       throw new RouterUnavailableError({
         operation,
@@ -170,7 +163,6 @@ export async function sendOnce<T>(
       cause: error,
     });
   } finally {
-    cancelTimeout();
-    signal.removeEventListener('abort', abort);
+    deadline.end();
   }
 }

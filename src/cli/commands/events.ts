@@ -1,5 +1,6 @@
 /** `smart-router events`: prints past events and follows new ones. */
 import { InvalidArgumentError, Option } from 'commander';
+import { unlessAborted } from '../../clock.js';
 import { parseDuration } from '../../config/durations.js';
 import { type Colour, clean, paint } from '../../terminal/text.js';
 import { type GivenRouter, routerCommand } from '../access.js';
@@ -9,7 +10,7 @@ import { type EventFilter, follow, matches, newestId, searchEvents } from '../ev
 import { count } from '../format.js';
 import { wholeNumber } from '../input.js';
 import { type RouterEvent, readStatus } from '../replies.js';
-import { unlessAborted, untilSignal } from '../signals.js';
+import { untilSignal } from '../signals.js';
 
 type Since = { agoMs: number } | { id: string };
 
@@ -87,7 +88,7 @@ async function followEvents({ api, cli, options }: GivenRouter<Options>): Promis
     });
   };
   try {
-    await unlessAborted(stop.signal, work());
+    await unlessAborted(work(), stop.signal);
   } finally {
     stop.release();
   }

@@ -1,12 +1,13 @@
 /** `smart-router top`: a live view of a router; without a terminal everything once as text, or JSON documents. */
 import { Option } from 'commander';
+import { unlessAborted } from '../../clock.js';
 import { table } from '../../terminal/table.js';
 import { clean, isTerminal, paint } from '../../terminal/text.js';
 import { type GivenRouter, routerCommand } from '../access.js';
 import { searchEvents } from '../event-stream.js';
 import { shownOf } from '../format.js';
 import { duration } from '../input.js';
-import { unlessAborted, untilSignal } from '../signals.js';
+import { untilSignal } from '../signals.js';
 import { loadParts, poolLines, problemLines } from '../top/frame.js';
 import { arrange, panelOf, type View } from '../top/panels.js';
 import { Poller } from '../top/poller.js';
@@ -79,10 +80,10 @@ async function printDocuments({ api, cli, options }: GivenRouter<Options>): Prom
   };
   const poller = new Poller({ api, clock, intervalMs: options.interval, onChange: print });
   try {
-    await unlessAborted(stop.signal, poller.start());
+    await unlessAborted(poller.start(), stop.signal);
     if (stop.signal.aborted) return;
     print('snapshot');
-    await unlessAborted(stop.signal, poller.run(stop.signal));
+    await unlessAborted(poller.run(stop.signal), stop.signal);
   } finally {
     stop.release();
   }

@@ -1,13 +1,14 @@
 /** `top` on a terminal: draws the state of the poller and carries out keys. */
 
 import { ReadStream } from 'node:tty';
+import { unlessAborted } from '../../clock.js';
 import { FullScreen } from '../../terminal/full-screen.js';
 import { readKeys } from '../../terminal/keys.js';
 import type { RouterApi } from '../api.js';
 import type { Cli } from '../cli.js';
 import { toFailure } from '../failure.js';
 import type { Drained, Undrained } from '../replies.js';
-import { unlessAborted, untilSignal } from '../signals.js';
+import { untilSignal } from '../signals.js';
 import { type Action, newControls, type PodAction, press } from './controls.js';
 import { type Frame, frame } from './frame.js';
 import { Poller } from './poller.js';
@@ -60,12 +61,12 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
 
   let restoreInput = () => {};
   try {
-    await unlessAborted(over, poller.start());
+    await unlessAborted(poller.start(), over);
     if (over.aborted) return;
     screen.open();
     if (input) restoreInput = readKeys(input, onKey);
     draw();
-    await unlessAborted(over, poller.run(over));
+    await unlessAborted(poller.run(over), over);
   } finally {
     cancel();
     restoreInput();
