@@ -169,7 +169,7 @@ export const drain = routerCommand<{ wait?: number | true }>({
   ],
   async run({ api, cli, args: [pod = ''], options: { wait, json } }) {
     const waitMs = wait === true ? defaultWaitMs : wait;
-    if (waitMs !== undefined) return waitForDrain({ api, cli, pod, waitMs, quiet: json === true });
+    if (waitMs !== undefined) return new DrainWait(api, cli, pod, waitMs, json === true).run();
     const body = { pod_name: pod, uid: ownUid(pod, cli.env) };
     const { body: drained, nowMs } = await api.send<Drained>('POST /drain', 'active_calls', { body });
     return { document: drained, text: `${clean(drained.message)}\n${expiryLine(drained, nowMs)}` };
@@ -201,23 +201,6 @@ export const undrain = routerCommand({
 
 const pollIntervalMs = 1000;
 
-interface DrainWait {
-  api: RouterApi;
-  cli: Cli;
-  pod: string;
-  waitMs: number;
-  /** With --json: no progress lines. */
-  quiet: boolean;
-}
-
-interface DrainProgress {
-  calls: number | undefined;
-  drainingUntil: string | null;
-  acknowledged: boolean;
-  hasReported: boolean;
-  nowMs: number;
-}
-
 /** A pod that was deleted has no expiry. */
 type DrainResult = Omit<Drained, 'drain_expires_at'> & Partial<Drained>;
 
@@ -227,134 +210,141 @@ type DrainResult = Omit<Drained, 'drain_expires_at'> & Partial<Drained>;
  * is requested again from any replica. Once the drain is acknowledged, only time, Ctrl-C or the last call end the wait. A pod
  * that is unknown then may have lost its data with the store: its calls count as live until it is known again and reports.
  */
-async function waitForDrain(wait: DrainWait): Promise<Outcome> {
-  const { cli, pod, waitMs } = wait;
-  const startMs = cli.clock.monotonic();
-  const progress: DrainProgress = {
-    calls: undefined,
-    drainingUntil: null,
-    acknowledged: false,
-    hasReported: false,
-    nowMs: cli.clock.now(),
-  };
-  const interrupted = new AbortController();
-  const done = new AbortController();
-  const interrupt = () => interrupted.abort();
-  process.once('SIGINT', interrupt);
-  abortWith(done, interrupted.signal);
-  const watching = watchDrain(wait, progress, startMs, done.signal);
-  try {
-    const drained = await requestDrain(wait, progress, startMs + waitMs, interrupted.signal);
-    const waited = span(cli.clock.monotonic() - startMs);
-    if (drained.active_calls === 0) {
-      const text = `Pod ${clean(pod)} is draining and has no calls (waited ${waited}).\n`;
-      return { document: drained, text: `${text}${expiryLine(drained, progress.nowMs)}` };
-    }
-    const left = `${count(drained.active_calls, 'call')} still live on ${clean(pod)} after ${waited}`;
-    const failure = new Failure('calls_still_live', `${left}. ${drainContinues(pod, progress)}`);
-    return { document: drained, text: '', failure };
-  } catch (error) {
-    if (!interrupted.signal.aborted) throw error;
-    const calls = progress.calls === undefined ? '' : ` with ${count(progress.calls, 'live call')}`;
-    const message = `stopped waiting for ${clean(pod)}${calls}. ${drainContinues(pod, progress)}`;
-    return {
-      document: { pod_name: pod, active_calls: progress.calls ?? null },
-      text: '',
-      failure: new Failure('interrupted', message),
-    };
-  } finally {
-    process.off('SIGINT', interrupt);
-    done.abort();
-    await watching;
-  }
-}
+class DrainWait {
+  readonly #startMs: number;
+  #calls: number | undefined;
+  #drainingUntil: string | null = null;
+  #isAcknowledged = false;
+  #hasReported = false;
+  #nowMs: number;
 
-function drainContinues(pod: string, { drainingUntil, nowMs }: DrainProgress): string {
-  const left = drainingUntil ? ` (${countdown(drainingUntil, nowMs)})` : '';
-  const name = clean(pod);
-  return `The drain continues${left}: \`smart-router drain ${name} --wait\` waits again, \`smart-router undrain ${name}\` ends it.`;
+  /** `quiet`: no progress lines, for --json. */
+  constructor(
+    private readonly api: RouterApi,
+    private readonly cli: Cli,
+    private readonly pod: string,
+    private readonly waitMs: number,
+    private readonly quiet: boolean,
+  ) {
+    this.#startMs = cli.clock.monotonic();
+    this.#nowMs = cli.clock.now();
+  }
+
+  async run(): Promise<Outcome> {
+    const pod = clean(this.pod);
+    const interrupted = new AbortController();
+    const done = new AbortController();
+    const interrupt = () => interrupted.abort();
+    process.once('SIGINT', interrupt);
+    abortWith(done, interrupted.signal);
+    const watching = this.#watch(done.signal);
+    try {
+      const drained = await this.#request(interrupted.signal);
+      const waited = this.#waited();
+      if (drained.active_calls === 0) {
+        const text = `Pod ${pod} is draining and has no calls (waited ${waited}).\n`;
+        return { document: drained, text: `${text}${expiryLine(drained, this.#nowMs)}` };
+      }
+      const left = `${count(drained.active_calls, 'call')} still live on ${pod} after ${waited}`;
+      const failure = new Failure('calls_still_live', `${left}. ${this.#continues()}`);
+      return { document: drained, text: '', failure };
+    } catch (error) {
+      if (!interrupted.signal.aborted) throw error;
+      const calls = this.#calls === undefined ? '' : ` with ${count(this.#calls, 'live call')}`;
+      return {
+        document: { pod_name: this.pod, active_calls: this.#calls ?? null },
+        text: '',
+        failure: new Failure('interrupted', `stopped waiting for ${pod}${calls}. ${this.#continues()}`),
+      };
+    } finally {
+      process.off('SIGINT', interrupt);
+      done.abort();
+      await watching;
+    }
+  }
+
+  #waited(): string {
+    return span(this.cli.clock.monotonic() - this.#startMs);
+  }
+
+  #continues(): string {
+    const left = this.#drainingUntil ? ` (${countdown(this.#drainingUntil, this.#nowMs)})` : '';
+    const name = clean(this.pod);
+    return `The drain continues${left}: \`smart-router drain ${name} --wait\` waits again, \`smart-router undrain ${name}\` ends it.`;
+  }
+
+  async #request(signal: AbortSignal): Promise<DrainResult> {
+    const { api, cli, pod } = this;
+    const deadlineMs = this.#startMs + this.waitMs;
+    let isReported = false;
+    let unknown: Failure | undefined;
+    for (;;) {
+      const leftMs = Math.max(1, Math.ceil(deadlineMs - cli.clock.monotonic()));
+      try {
+        const { body, nowMs } = await api.send<Drained>('POST /drain', 'active_calls', {
+          body: { pod_name: pod, uid: ownUid(pod, cli.env), wait: `${leftMs}ms` },
+          timeoutMs: leftMs + api.timeoutMs,
+          signal,
+        });
+        this.#isAcknowledged = true;
+        this.#calls = body.active_calls;
+        this.#nowMs = nowMs;
+        const isOver = cli.clock.monotonic() >= deadlineMs;
+        const isTrusted = body.active_calls > 0 || !unknown || this.#hasReported;
+        if (isTrusted && (body.active_calls === 0 || isOver)) return body;
+        if (isOver && unknown) throw unknown;
+      } catch (error) {
+        const failure = toFailure(error);
+        if (signal.aborted || !this.#isAcknowledged) throw failure;
+        if (failure.code === 'pod_not_found') {
+          unknown = failure;
+          this.#hasReported = false;
+        }
+        if (failure.code === 'pod_replaced') {
+          const message = `Pod ${pod} was removed; its calls have ended.`;
+          return { success: true, pod_name: pod, has_active_call: false, active_calls: 0, message };
+        }
+        const mayChange = failure.exitCode === 6 || failure === unknown;
+        if (!mayChange || cli.clock.monotonic() >= deadlineMs) throw failure;
+        if (!isReported && !this.quiet) cli.output.err(`${failure.message} Retrying; the drain continues.`);
+        isReported = true;
+      }
+      await cli.clock.sleep(pollIntervalMs, signal);
+      if (signal.aborted) throw new Failure('interrupted', 'interrupted');
+    }
+  }
+
+  /** Reads the pod once a second and shows its calls. Failed reads are ignored: the drain request reports them. */
+  async #watch(signal: AbortSignal): Promise<void> {
+    const { clock, output } = this.cli;
+    let shown: number | undefined;
+    // After the drain request: before it, the pod is not draining yet.
+    await clock.sleep(100, signal);
+    while (!signal.aborted) {
+      try {
+        const { body, nowMs } = await readPod(this.api, this.pod, signal);
+        this.#calls = body.calls.length;
+        this.#drainingUntil = body.draining_until;
+        this.#isAcknowledged ||= body.is_draining;
+        this.#hasReported = body.last_report_at !== null;
+        this.#nowMs = nowMs;
+      } catch {
+        // Reported by the drain request.
+      }
+      if (signal.aborted) return;
+      if (this.#calls !== undefined) {
+        const left = `draining ${clean(this.pod)}: ${count(this.#calls, 'call')} left`;
+        if (output.showsProgress) output.progress(`${left}, ${this.#waited()} of ${span(this.waitMs)}`);
+        else if (!this.quiet && this.#calls !== shown) output.err(left);
+        shown = this.#calls;
+      }
+      await clock.sleep(pollIntervalMs, signal);
+    }
+  }
 }
 
 function expiryLine({ drain_expires_at: at }: DrainResult, nowMs: number): string {
   if (at === undefined) return '';
   const left = formatDuration(Math.round(Math.max(0, Date.parse(at) - nowMs) / 1000) * 1000);
   return `The drain expires at ${at} (in ${left}).\n`;
-}
-
-async function requestDrain(
-  { api, cli, pod, quiet }: DrainWait,
-  progress: DrainProgress,
-  deadlineMs: number,
-  signal: AbortSignal,
-): Promise<DrainResult> {
-  let isReported = false;
-  let unknown: Failure | undefined;
-  for (;;) {
-    const leftMs = Math.max(1, Math.ceil(deadlineMs - cli.clock.monotonic()));
-    try {
-      const { body, nowMs } = await api.send<Drained>('POST /drain', 'active_calls', {
-        body: { pod_name: pod, uid: ownUid(pod, cli.env), wait: `${leftMs}ms` },
-        timeoutMs: leftMs + api.timeoutMs,
-        signal,
-      });
-      progress.acknowledged = true;
-      progress.calls = body.active_calls;
-      progress.nowMs = nowMs;
-      const isOver = cli.clock.monotonic() >= deadlineMs;
-      const isTrusted = body.active_calls > 0 || !unknown || progress.hasReported;
-      if (isTrusted && (body.active_calls === 0 || isOver)) return body;
-      if (isOver && unknown) throw unknown;
-    } catch (error) {
-      const failure = toFailure(error);
-      if (signal.aborted || !progress.acknowledged) throw failure;
-      if (failure.code === 'pod_not_found') {
-        unknown = failure;
-        progress.hasReported = false;
-      }
-      if (failure.code === 'pod_replaced') {
-        const message = `Pod ${pod} was removed; its calls have ended.`;
-        return { success: true, pod_name: pod, has_active_call: false, active_calls: 0, message };
-      }
-      const mayChange = failure.exitCode === 6 || failure === unknown;
-      if (!mayChange || cli.clock.monotonic() >= deadlineMs) throw failure;
-      if (!isReported && !quiet) cli.output.err(`${failure.message} Retrying; the drain continues.`);
-      isReported = true;
-    }
-    await cli.clock.sleep(pollIntervalMs, signal);
-    if (signal.aborted) throw new Failure('interrupted', 'interrupted');
-  }
-}
-
-/** Reads the pod once a second and shows its calls. Failed reads are ignored: the drain request reports them. */
-async function watchDrain(
-  { api, cli, pod, waitMs, quiet }: DrainWait,
-  progress: DrainProgress,
-  startMs: number,
-  signal: AbortSignal,
-): Promise<void> {
-  const { clock, output } = cli;
-  let shown: number | undefined;
-  // After the drain request: before it, the pod is not draining yet.
-  await clock.sleep(100, signal);
-  while (!signal.aborted) {
-    try {
-      const { body, nowMs } = await readPod(api, pod, signal);
-      progress.calls = body.calls.length;
-      progress.drainingUntil = body.draining_until;
-      progress.acknowledged ||= body.is_draining;
-      progress.hasReported = body.last_report_at !== null;
-      progress.nowMs = nowMs;
-    } catch {
-      // Reported by the drain request.
-    }
-    if (signal.aborted) return;
-    if (progress.calls !== undefined) {
-      const left = `draining ${clean(pod)}: ${count(progress.calls, 'call')} left`;
-      if (output.showsProgress) {
-        output.progress(`${left}, ${span(clock.monotonic() - startMs)} of ${span(waitMs)}`);
-      } else if (!quiet && progress.calls !== shown) output.err(left);
-      shown = progress.calls;
-    }
-    await clock.sleep(pollIntervalMs, signal);
-  }
 }
