@@ -93,48 +93,43 @@ export class AgentServer {
   /** By path, then by method. */
   readonly #routes: Record<string, Record<string, Route | undefined> | undefined> = {
     '/calls/{sid}': {
-      PUT: async (request, sid) => this.#arrived(callSidOf(sid), fenceOf(await readBody(request))),
-      DELETE: (_, sid) => this.#ended(callSidOf(sid)),
+      PUT: async (request, sid) => {
+        const [callSid, fence] = [callSidOf(sid), fenceOf(await readBody(request))];
+        return { success: true, call_sid: callSid, confirmed: await this.#calls.arrive(callSid, fence) };
+      },
+      DELETE: async (_, sid) => {
+        const callSid = callSidOf(sid);
+        const released = await this.#calls.end(callSid);
+        if (released !== undefined) return { success: true, call_sid: callSid, released };
+        const message = `no call ${callSid} here: it has ended, was lost, or never arrived`;
+        throw new AppError('call_not_found', message);
+      },
     },
-    '/calls': { GET: () => this.#list() },
+    '/calls': {
+      GET: () => {
+        const { isDraining } = this.#calls;
+        return { success: true, pod_name: this.#podName, is_draining: isDraining, calls: this.#calls.list() };
+      },
+    },
     '/health': { GET: () => ({ status: 'ok' }) },
-    '/ready': { GET: () => this.#ready() },
-    '/drain': { POST: () => this.#drained() },
+    '/ready': {
+      GET: () => {
+        const { problem, isDraining } = this.#calls;
+        if (isDraining) throw new AppError('shutting_down', 'this pod is draining');
+        if (problem !== undefined) throw new AppError('router_unavailable', problem);
+        return { status: 'ready' };
+      },
+    },
+    '/drain': {
+      POST: async () => {
+        await this.#calls.drain();
+        const { size } = this.#calls;
+        // Only if it was stopped in the wait. A hook that believed an answer would cut these calls.
+        if (size > 0) throw new AppError('shutting_down', `the sidecar stops with ${size} live calls`);
+        return { success: true, pod_name: this.#podName, active_calls: 0 };
+      },
+    },
   };
-
-  async #arrived(callSid: string, fence: number | undefined): Promise<Answer> {
-    return { success: true, call_sid: callSid, confirmed: await this.#calls.arrive(callSid, fence) };
-  }
-
-  async #ended(callSid: string): Promise<Answer> {
-    const released = await this.#calls.end(callSid);
-    if (released === undefined)
-      throw new AppError(
-        'call_not_found',
-        `no call ${callSid} here: it has ended, was lost, or never arrived`,
-      );
-    return { success: true, call_sid: callSid, released };
-  }
-
-  #list(): Answer {
-    const { isDraining } = this.#calls;
-    return { success: true, pod_name: this.#podName, is_draining: isDraining, calls: this.#calls.list() };
-  }
-
-  #ready(): Answer {
-    const { problem, isDraining } = this.#calls;
-    if (isDraining) throw new AppError('shutting_down', 'this pod is draining');
-    if (problem !== undefined) throw new AppError('router_unavailable', problem);
-    return { status: 'ready' };
-  }
-
-  async #drained(): Promise<Answer> {
-    await this.#calls.drain();
-    const { size } = this.#calls;
-    // Only if it was stopped in the wait. A hook that believed an answer would cut these calls.
-    if (size > 0) throw new AppError('shutting_down', `the sidecar stops with ${size} live calls`);
-    return { success: true, pod_name: this.#podName, active_calls: 0 };
-  }
 }
 
 function errorBody(code: ErrorCode, error: string): string {

@@ -22,7 +22,7 @@ import {
   type WaitOptions,
 } from './operations.js';
 import { type AllocateRequest, type ClientOptions, resolveOptions } from './options.js';
-import { type ListCalls, Reporter, type ReportingOptions } from './reporter.js';
+import { type ListCalls, type Reporter, type ReportingOptions, startReporter } from './reporter.js';
 import { Requester } from './requester.js';
 import type { DrainResult, PodState, Renewal, Report } from './wire.js';
 
@@ -115,7 +115,7 @@ export class Client {
 
   /** Reports periodically in the background, until `stop()` or `close()`. */
   startReporting(pod: string, listCalls: ListCalls, options: ReportingOptions = {}): Reporter {
-    return new Reporter(this.#requester, pod, listCalls, options, (calls, reportOptions) =>
+    return startReporter(this.#requester, pod, listCalls, options, (calls, reportOptions) =>
       this.#report(pod, calls, reportOptions),
     );
   }

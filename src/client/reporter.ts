@@ -1,4 +1,4 @@
-import { type Loop, startLoop } from './loop.js';
+import { startLoop } from './loop.js';
 import { checkPod, type ReportOptions } from './operations.js';
 import { integer, maxDurationMs } from './options.js';
 import type { Requester } from './requester.js';
@@ -23,78 +23,60 @@ type SendReport = (calls: readonly string[], options: ReportOptions & { heartbea
 
 const defaultIntervalMs = 10_000;
 
-/**
- * A pod's heartbeat. It reports at once, then every `intervalMs`, and after a failover of the router's store, which may have
- * lost calls; a failed report is retried after 1, 2, 4 ... s, up to the interval. If `listCalls` throws, it sends nothing: a
- * missing report costs new calls after three intervals and running ones when their lease expires, while an empty list would
- * end every call of the pod.
- */
-export class Reporter {
-  readonly #requester: Requester;
-  readonly #listCalls: ListCalls;
-  readonly #options: ReportingOptions;
-  readonly #send: SendReport;
-  readonly #intervalMs: number;
-  readonly #loop: Loop;
-  readonly #forgetClose: () => void;
-  readonly #forgetGeneration: () => void;
-  #last: Promise<unknown> = Promise.resolve();
-
-  /** @internal */
-  constructor(
-    requester: Requester,
-    pod: string,
-    listCalls: ListCalls,
-    options: ReportingOptions,
-    send: SendReport,
-  ) {
-    this.#requester = requester;
-    this.#listCalls = listCalls;
-    this.#options = options;
-    this.#send = send;
-    const { lifetime } = requester;
-    checkPod(pod);
-    const intervalMs = integer('intervalMs', options.intervalMs, defaultIntervalMs, 1, maxDurationMs);
-    this.#intervalMs = intervalMs;
-    lifetime.assertOpen(`report ${pod}`);
-    this.#loop = startLoop({
-      clock: requester.settings.clock,
-      startsNow: true,
-      runOnce: (signal) => this.#report(signal),
-      periodMs: () => intervalMs,
-      retryMaxMs: intervalMs,
-      onFailure: (error, retryInMs) => requester.emit({ type: 'report_failed', pod, error, retryInMs }),
-    });
-    this.#forgetClose = lifetime.onClose(() => this.stop());
-    this.#forgetGeneration = requester.onGeneration(() => this.#loop.wake());
-  }
-
+/** A pod's heartbeat. */
+export interface Reporter {
   /** Sends one report now, after any report in flight, so that none overtakes another. */
-  async runOnce(): Promise<Report> {
-    return this.#report(undefined);
-  }
-
+  runOnce(): Promise<Report>;
   /** Ends the heartbeat. */
-  stop(): void {
-    this.#loop.stop();
-    this.#forgetClose();
-    this.#forgetGeneration();
-  }
+  stop(): void;
+}
 
-  #report(signal: AbortSignal | undefined): Promise<Report> {
-    const turn = this.#last.then(async () => {
-      const { uid, tier, merchant, onConflict, onAdopted } = this.#options;
-      const about = { uid, tier, merchant, intervalMs: this.#intervalMs };
-      const report = await this.#send(this.#listCalls(), { ...about, signal, heartbeat: true });
-      this.#notify('onConflict', onConflict, report.conflicts);
-      this.#notify('onAdopted', onAdopted, report.adopted);
-      return report;
+/**
+ * Reports at once, then every `intervalMs`, and after a failover of the router's store, which may have lost calls; a failed
+ * report is retried after 1, 2, 4 ... s, up to the interval. If `listCalls` throws, it sends nothing: a missing report costs
+ * new calls after three intervals and running ones when their lease expires, while an empty list would end every call of the
+ * pod.
+ */
+export function startReporter(
+  requester: Requester,
+  pod: string,
+  listCalls: ListCalls,
+  options: ReportingOptions,
+  send: SendReport,
+): Reporter {
+  checkPod(pod);
+  const { uid, tier, merchant, onConflict, onAdopted } = options;
+  const intervalMs = integer('intervalMs', options.intervalMs, defaultIntervalMs, 1, maxDurationMs);
+  requester.lifetime.assertOpen(`report ${pod}`);
+  const notify = (callback: string, listener: ReportingOptions['onConflict'], callSids: string[]) => {
+    if (callSids.length > 0) requester.callBack(callback, () => listener?.([...callSids]));
+  };
+  let last: Promise<unknown> = Promise.resolve();
+  const report = (signal?: AbortSignal) => {
+    const turn = last.then(async () => {
+      const about = { uid, tier, merchant, intervalMs };
+      const answer = await send(listCalls(), { ...about, signal, heartbeat: true });
+      notify('onConflict', onConflict, answer.conflicts);
+      notify('onAdopted', onAdopted, answer.adopted);
+      return answer;
     });
-    this.#last = turn.catch(() => {});
+    last = turn.catch(() => {});
     return turn;
-  }
-
-  #notify(callback: string, listener: ((callSids: string[]) => void) | undefined, callSids: string[]): void {
-    if (callSids.length > 0) this.#requester.callBack(callback, () => listener?.([...callSids]));
-  }
+  };
+  const loop = startLoop({
+    clock: requester.settings.clock,
+    startsNow: true,
+    runOnce: report,
+    periodMs: () => intervalMs,
+    retryMaxMs: intervalMs,
+    onFailure: (error, retryInMs) => requester.emit({ type: 'report_failed', pod, error, retryInMs }),
+  });
+  const stop = () => {
+    loop.stop();
+    forgetClose();
+    forgetGeneration();
+  };
+  const forgetClose = requester.lifetime.onClose(stop);
+  const forgetGeneration = requester.onGeneration(() => loop.wake());
+  return { runOnce: () => report(), stop };
 }

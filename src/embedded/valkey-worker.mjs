@@ -150,20 +150,18 @@ const wasiImports = new Proxy(wasi, {
 const connections = new Map();
 /** Connections Valkey has not accepted yet. @type {Connection[]} */
 const waiting = [];
-/** Descriptors free for reuse. @type {number[]} */
-const freeFds = [];
+/** Descriptors free for reuse. @type {Set<number>} */
+const freeFds = new Set();
 let nextFd = firstFd;
 let listenerFd = -1;
 /** How many descriptors the last poll found ready: 0 means there is nothing left to do. */
 let fired = 0;
 
 function takeFd() {
-  if (freeFds.length === 0) return nextFd++;
-  let lowest = 0;
-  for (let i = 1; i < freeFds.length; i++) {
-    if (/** @type {number} */ (freeFds[i]) < /** @type {number} */ (freeFds[lowest])) lowest = i;
-  }
-  return /** @type {number} */ (freeFds.splice(lowest, 1)[0]);
+  if (freeFds.size === 0) return nextFd++;
+  const lowest = Math.min(...freeFds);
+  freeFds.delete(lowest);
+  return lowest;
 }
 
 /** @param {import('node:net').Socket} socket */
@@ -250,7 +248,7 @@ const host = {
       connection.socket.destroySoon();
       connection.socket.resume();
     }
-    freeFds.push(fd);
+    freeFds.add(fd);
   },
   /** @param {number} interest @param {number} count @param {number} result @param {number} max */
   poll(interest, count, result, max) {

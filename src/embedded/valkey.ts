@@ -6,6 +6,7 @@
  * has no password, TLS or replication. SCRIPT KILL cannot stop an endless script, because it blocks the thread; `stop()`
  * can. If Valkey panics, the thread ends, every connection breaks and `onCrash` is called once; nothing restarts it here.
  */
+import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { ConfigError } from '../errors.js';
 
@@ -26,10 +27,7 @@ export interface EmbeddedValkey {
   stop(): Promise<void>;
 }
 
-type WorkerMessage =
-  | { type: 'ready'; port: number }
-  | { type: 'paused' }
-  | { type: 'failed'; code: string; message: string };
+type WorkerMessage = { type: 'ready'; port: number } | { type: 'failed'; code: string; message: string };
 
 export async function startEmbeddedValkey({
   port = 0,
@@ -72,17 +70,12 @@ export async function startEmbeddedValkey({
   }
 }
 
-function pause(worker: Worker, gate: Int32Array): Promise<void> {
-  return new Promise((resolve) => {
-    const paused = (message: WorkerMessage) => {
-      if (message.type !== 'paused') return;
-      worker.off('message', paused);
-      resolve();
-    };
-    worker.on('message', paused);
-    Atomics.store(gate, 0, 1);
-    worker.postMessage('pause');
-  });
+async function pause(worker: Worker, gate: Int32Array): Promise<void> {
+  // After the start it is the only message.
+  const paused = once(worker, 'message');
+  Atomics.store(gate, 0, 1);
+  worker.postMessage('pause');
+  await paused;
 }
 
 function resume(gate: Int32Array): void {
