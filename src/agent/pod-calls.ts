@@ -40,12 +40,6 @@ interface PodCall {
   release?: Promise<boolean> | undefined;
 }
 
-export interface ShownCall {
-  call_sid: string;
-  fence: number | null;
-  confirmed: boolean;
-}
-
 export interface PodCallsOptions {
   clock: Clock;
   log: Log;
@@ -108,7 +102,7 @@ export class PodCalls {
     return this.#problem;
   }
 
-  list(): ShownCall[] {
+  list() {
     return [...this.#calls].map(([call_sid, { fence = null, confirmed }]) => ({
       call_sid,
       fence,

@@ -1,25 +1,7 @@
 /** The commands as plain data, for the completion scripts and the reference in docs/cli.md. */
 import type { Command, Option } from 'commander';
 
-export interface OptionFacts {
-  /** `--pool`, and possibly `-f`. */
-  names: readonly string[];
-  /** With the value: `--pool <pool>`. */
-  flags: string;
-  description: string;
-  takesValue: boolean;
-  choices: readonly string[];
-}
-
-export interface CommandFacts {
-  /** `records status`; empty for the program itself. */
-  path: string;
-  summary: string;
-  options: readonly OptionFacts[];
-  arguments: readonly { name: string; description: string; choices: readonly string[]; isFile: boolean }[];
-  /** Subcommands, for a group like `records`. */
-  commands: readonly { name: string; summary: string }[];
-}
+export type CommandFacts = ReturnType<typeof factsOf>;
 
 /** The program, then every command and group in the order of the help. */
 export function commandTree(program: Command): CommandFacts[] {
@@ -33,18 +15,19 @@ function below(parent: Command, path: readonly string[]): CommandFacts[] {
   });
 }
 
-function factsOf(command: Command, path: string, more: readonly string[] = []): CommandFacts {
-  const help = command.createHelp();
+function factsOf(command: Command, path: string, more: readonly string[] = []) {
   return {
+    /** `records status`; empty for the program itself. */
     path,
     summary: command.summary(),
-    options: help.visibleOptions(command).map(optionFacts),
+    options: command.createHelp().visibleOptions(command).map(optionFacts),
     arguments: command.registeredArguments.map((argument) => ({
       name: argument.name(),
       description: argument.description,
       choices: argument.argChoices ?? [],
       isFile: /\bfile\b/.test(argument.description),
     })),
+    /** Subcommands, for a group like `records`. */
     commands: [
       ...command.commands.map((sub) => ({ name: sub.name(), summary: sub.summary() })),
       ...more.map((name) => ({ name, summary: 'print the help of a command' })),
@@ -52,9 +35,11 @@ function factsOf(command: Command, path: string, more: readonly string[] = []): 
   };
 }
 
-function optionFacts(option: Option): OptionFacts {
+function optionFacts(option: Option) {
   return {
+    /** `--pool`, and possibly `-f`. */
     names: [option.long, option.short].filter((name) => name !== undefined && name !== null),
+    /** With the value: `--pool <pool>`. */
     flags: option.flags,
     description: option.description,
     // An optional value (--wait [duration]) does not consume the next word.

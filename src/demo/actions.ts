@@ -200,12 +200,7 @@ export function actionsOf(parts: Needs<Exclude<keyof DemoParts, 'actions'>>) {
   return { state, byWord };
 }
 
-export interface Command {
-  key: string;
-  word: string;
-  what: string;
-  run: () => Promise<void> | void;
-}
+export type Command = ReturnType<typeof commandsOf>[number];
 
 export function commandsOf(actions: Actions, scenario: Scenario, quit: () => void, help: () => void) {
   const acts = Object.entries<Action>(actions.byWord).flatMap(([word, { key, what, run }]) => {

@@ -16,14 +16,8 @@ import { dirname, join, relative } from 'node:path';
 import { ConfigError } from '../errors.js';
 import { reachable, type ServerUser, temporaryRoot } from './postgres-user.js';
 
-export interface PostgresBinaries {
-  /** The folder of `initdb` and `postgres`. */
-  readonly bin: string;
-  /** `18` */
-  readonly major: string;
-}
-
-export async function embeddedBinaries(user: ServerUser | undefined): Promise<PostgresBinaries> {
+/** `bin`: the folder of `initdb` and `postgres`. `major`: 18, as text. */
+export async function embeddedBinaries(user: ServerUser | undefined) {
   const root = locate();
   const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8')) as { version: string };
   const major = version.split('.')[0] ?? '';

@@ -94,21 +94,13 @@ export interface ServerOptions {
   readonly guard?: Guard | undefined;
 }
 
-export interface Server {
-  readonly pid: number;
-  /** How it ended, with the last lines of its log. */
-  readonly ended: Promise<string>;
-  /** Fast shutdown: aborts running statements and writes committed data. May be called again. */
-  stop(): Promise<void>;
-  /** Ends it like a crash. */
-  crash(): Promise<void>;
-}
+export type Server = Awaited<ReturnType<typeof startServer>>;
 
 const startLimitMs = 60_000;
 const stopLimitMs = 10_000;
 
 /** Rejects with the last lines of the server's log if it does not start. */
-export async function startServer(given: ServerOptions): Promise<Server> {
+export async function startServer(given: ServerOptions) {
   const { bin, data, port, user, clock, guard } = given;
   const settings = {
     listen_addresses: '127.0.0.1',
@@ -157,8 +149,11 @@ export async function startServer(given: ServerOptions): Promise<Server> {
   (child.stderr as { unref?: () => void } | null)?.unref?.();
   return {
     pid: child.pid ?? 0,
+    /** How it ended, with the last lines of its log. */
     ended: end,
+    /** Fast shutdown: aborts running statements and writes committed data. May be called again. */
     stop,
+    /** Ends it like a crash. */
     crash: () => endServer(child, end, ['SIGQUIT', 'SIGKILL'], clock),
   };
 }

@@ -17,7 +17,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '../clock.js';
 import { ConfigError, messageOf } from '../errors.js';
-import { embeddedBinaries, type PostgresBinaries } from './postgres-binaries.js';
+import { embeddedBinaries } from './postgres-binaries.js';
 import {
   clearLeftover,
   createCluster,
@@ -28,7 +28,7 @@ import {
   startGuard,
   startServer,
 } from './postgres-process.js';
-import { reachable, type ServerUser, serverUser, temporaryRoot } from './postgres-user.js';
+import { reachable, serverUser, temporaryRoot } from './postgres-user.js';
 
 export interface EmbeddedPostgresOptions {
   /** Keeps the data there; created if missing. Without it the data is temporary. */
@@ -91,16 +91,10 @@ export async function startEmbeddedPostgres(
 
 // ---- the folder ----
 
-interface Place {
-  folder: string;
-  data: string;
-  user: ServerUser | undefined;
-  binaries: PostgresBinaries;
-  /** The folder, if it is removed at the end. */
-  temporary: string | undefined;
-}
+type Place = Awaited<ReturnType<typeof prepare>>;
 
-async function prepare(given: string | undefined): Promise<Place> {
+/** `temporary`: the folder, if it is removed at the end. */
+async function prepare(given: string | undefined) {
   if (given === undefined) {
     const user = await serverUser();
     const binaries = await embeddedBinaries(user);

@@ -5,7 +5,7 @@
  */
 import type { Clock } from '../clock.js';
 import type { RecordContext, Row, WorkflowDefinition } from '../records/workflow.js';
-import { type Contacts, findContacts } from './contacts.js';
+import { findContacts } from './contacts.js';
 import { charsetOf } from './fetch/body.js';
 import { type Answer, Fetcher, type FetcherOptions } from './fetch/fetcher.js';
 import { readPage } from './page-reader.js';
@@ -18,12 +18,6 @@ const bytesPerPiece = 16_384;
 export interface PageCurationOptions extends FetcherOptions {
   /** Of one page, compressed or not. Default: 5 MB. */
   maxBytes?: number;
-}
-
-export interface CuratedPage {
-  readonly title: string | undefined;
-  readonly description: string | undefined;
-  readonly contacts: Contacts;
 }
 
 export function pageCuration(options: PageCurationOptions): WorkflowDefinition {
@@ -62,7 +56,7 @@ export function pageCuration(options: PageCurationOptions): WorkflowDefinition {
 export async function curate(
   { body, contentType, signal }: Pick<Answer, 'body' | 'contentType' | 'signal'>,
   clock: Clock,
-): Promise<CuratedPage> {
+) {
   const type = contentType?.split(';')[0]?.trim().toLowerCase();
   if (type && type !== 'text/html' && type !== 'application/xhtml+xml') {
     throw new Error(`the page is not HTML but ${type.slice(0, 100)}`);

@@ -6,7 +6,7 @@ import { type MerchantConfig, parseMerchantConfig } from '../../calls/chain.js';
 import { holdLimits } from '../../config/hold.js';
 import { isName, isPlainObject, showValue } from '../../config/tiers.js';
 import { type Column, facts, tableOf } from '../../terminal/table.js';
-import { type Colour, clean } from '../../terminal/text.js';
+import { clean } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import type { RouterApi } from '../api.js';
 import { applyOption, type Cli, group, type Outcome, toJson } from '../cli.js';
@@ -214,11 +214,11 @@ export const merchants = group('merchants', 'show or change merchants', [
   importAll,
 ]);
 
-const changeColours: Readonly<Record<Change['change'], Colour | undefined>> = {
+const changeColours = {
   added: 'green',
   changed: 'yellow',
   unchanged: 'dim',
-};
+} as const;
 
 function importOutcome(
   changes: readonly Change[],
@@ -246,13 +246,7 @@ function importOutcome(
 
 type Configurations = Record<string, MerchantConfig>;
 
-interface Change {
-  readonly merchant_id: string;
-  readonly change: 'added' | 'changed' | 'unchanged';
-  /** Null for an added merchant. */
-  readonly before: MerchantConfig | null;
-  readonly after: MerchantConfig;
-}
+type Change = ReturnType<typeof changesOf>[number];
 
 /** The configuration without the fields that the router computes. */
 function configurations(merchants: readonly Merchant[]): Configurations {
@@ -285,11 +279,12 @@ function readConfigurations(value: unknown, from: string): Configurations {
   return Object.fromEntries(read);
 }
 
-function changesOf(before: Configurations, after: Configurations): Change[] {
+/** `before` is null for an added merchant. */
+function changesOf(before: Configurations, after: Configurations) {
   return Object.entries(after).map(([merchant_id, config]) => {
     const old = Object.hasOwn(before, merchant_id) ? (before[merchant_id] ?? null) : null;
     const isSame = isDeepStrictEqual(old, config);
-    const change = old === null ? 'added' : isSame ? 'unchanged' : 'changed';
+    const change: keyof typeof changeColours = old === null ? 'added' : isSame ? 'unchanged' : 'changed';
     return { merchant_id, change, before: old, after: config };
   });
 }

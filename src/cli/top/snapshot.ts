@@ -1,7 +1,7 @@
 /** One read of a router for `top`: its status, pods, calls, load, replicas and alerts, and what follows from them. */
 import type { RouterApi } from '../api.js';
 import { readAlerts } from '../commands/alerts.js';
-import { type State, stateOf } from '../commands/pods.js';
+import { stateOf } from '../commands/pods.js';
 import { toFailure } from '../failure.js';
 import { byText } from '../format.js';
 import {
@@ -89,22 +89,14 @@ async function readLists(
   }
 }
 
-export interface PoolUse {
-  name: string;
-  type: string;
-  assigned: number;
-  activeCalls: number;
-  capacity: number;
-  /** Pods by state; their sum is `assigned`, unless a pod moved between two replies. */
-  states: Readonly<Record<State, number>>;
-  /**
-   * Slots for calls: in use (busy), closed because the pod drains or is blocked, free. A shared pod has several. Their
-   * sum is the capacity, or the number of calls if that is larger.
-   */
-  slots: Readonly<Record<State, number>>;
-}
+export type PoolUse = ReturnType<typeof poolUses>[number];
 
-export function poolUses({ status, pods }: Snapshot): PoolUse[] {
+/**
+ * The use of each pool. `states`: pods by state; their sum is `assigned`, unless a pod moved between two replies. `slots`:
+ * room for calls that is in use (busy), closed because the pod drains or is blocked, or free. A shared pod has several. Their
+ * sum is the capacity, or the number of calls if that is larger.
+ */
+export function poolUses({ status, pods }: Snapshot) {
   const byPool = new Map<string, Pod[]>();
   for (const pod of pods) {
     const same = byPool.get(pod.tier);

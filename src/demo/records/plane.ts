@@ -15,27 +15,15 @@ import { messageOf } from '../../errors.js';
 import type { DemoContext } from '../context.js';
 import { count } from '../lines.js';
 import type { Operator } from '../operator.js';
-import { ProcessGroup, type ProcessState } from '../processes.js';
+import { ProcessGroup } from '../processes.js';
 import type { Routers } from '../routers.js';
 import { seconds } from '../setup.js';
 import { Database, DatabaseProxy } from './database.js';
 import type { WorkerSetup } from './record-worker.js';
 import { Web } from './sites.js';
-import { externalProgram, type KindCounts, RecordTracker, type StatusChange } from './tracker.js';
+import { externalProgram, RecordTracker, type StatusChange } from './tracker.js';
 
-export interface RecordsView {
-  /** Why there are no records; undefined if there are. */
-  disabledReason: string | undefined;
-  /** False until the database runs. */
-  isOpen: boolean;
-  sitemaps: KindCounts;
-  pages: KindCounts;
-  workers: { name: string; state: ProcessState; records: number }[];
-  stuck: number;
-  twice: number;
-  requeued: number;
-  kills: number;
-}
+export type RecordsView = ReturnType<RecordPlane['view']>;
 
 interface Parts {
   database: Database;
@@ -90,11 +78,13 @@ export class RecordPlane {
     else this.#disable(this.#disabledReason);
   }
 
-  view(): RecordsView {
+  view() {
     const tracker = this.#tracker;
     const workers = this.#parts?.workers.all ?? [];
     return {
+      /** Why there are no records; undefined if there are. */
       disabledReason: this.#disabledReason,
+      /** False until the database runs. */
       isOpen: this.#parts !== undefined,
       sitemaps: tracker.counts('sitemaps'),
       pages: tracker.counts('pages'),

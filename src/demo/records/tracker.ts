@@ -29,14 +29,7 @@ export interface StatusChange {
 /** A program that takes records without a claim. */
 export const externalProgram = 'another-program';
 
-export interface KindCounts {
-  queued: number;
-  running: number;
-  done: number;
-  failed: number;
-  /** The record that was finished last, with its outcome. */
-  latest: string;
-}
+export type KindCounts = ReturnType<RecordTracker['counts']>;
 
 /** The records of a worker that exited without finishing them. */
 interface LostRecords {
@@ -62,6 +55,7 @@ export class RecordTracker {
   readonly #clock: Clock;
   readonly #log: (text: string) => void;
   readonly #open = new Map<string, OpenRecord>();
+  /** `latest`: the record that was finished last, with its outcome. */
   readonly #finished = {
     sitemaps: { done: 0, failed: 0, latest: '' },
     pages: { done: 0, failed: 0, latest: '' },
@@ -92,7 +86,7 @@ export class RecordTracker {
     return reclaimed;
   }
 
-  counts(kind: RecordKind): KindCounts {
+  counts(kind: RecordKind) {
     const open = [...this.#open.values()].filter((record) => record.kind === kind);
     const running = open.filter(({ holder }) => holder !== undefined).length;
     return { queued: open.length - running, running, ...this.#finished[kind] };
