@@ -83,11 +83,7 @@ const barCells = 10;
 export function usageBar(used: number, capacity: number): string {
   if (capacity <= 0) return used > 0 ? '#'.repeat(barCells) : '-'.repeat(barCells);
   const share = Math.min(1, used / capacity);
-  const marks =
-    share === 0
-      ? 0
-      : share === 1
-        ? barCells
-        : Math.min(barCells - 1, Math.max(1, Math.round(share * barCells)));
+  const rounded = Math.round(share * barCells);
+  const marks = share > 0 && share < 1 ? Math.min(barCells - 1, Math.max(1, rounded)) : rounded;
   return '#'.repeat(marks) + '-'.repeat(barCells - marks);
 }
