@@ -1,6 +1,6 @@
 /**
- * Searches events by subject, newest first, in the stream of all events and in the journal, which keeps rare events for
- * longer. An event in both has the same id in both, and is returned once.
+ * Searches events by subject, newest first: in the stream of all events, and then in the journal, which has the same rare
+ * events with the same ids, and keeps them for longer.
  *
  * It reads pages from the store and filters them here: a script that reads everything would delay calls. A search reads at
  * most 20,000 events, and the next one continues from there; the events of a call are searched among 65,000, all that the
@@ -82,13 +82,13 @@ export class EventSearch {
     return this.#alone(async () => {
       const { events, journal } = this.#keys;
       const oldest = await this.#oldest(journal);
-      const since = String(sinceMs);
-      const look = async (key: string, until: string) => {
-        for await (const rows of this.#pages(key, until, since))
+      const look = async (key: string, from: string) => {
+        for await (const rows of this.#pages(key, from, String(sinceMs)))
           for (const row of rows) if (types.has(fieldOf(row, 'type') ?? '')) visit(toEvent(row));
       };
       await look(journal, '+');
-      if (!oldest || newerFirst(since, oldest[0]) > 0) await look(events, oldest ? `(${oldest[0]}` : '+');
+      // Empty if the journal is old enough.
+      await look(events, oldest ? `(${oldest[0]}` : '+');
     });
   }
 
@@ -114,39 +114,26 @@ export class EventSearch {
     }
   }
 
-  /** Merges whole pages: yielding single events took three times as long. */
+  /** Whole pages: yielding single events took three times as long. The journal continues where `events` ends. */
   async *#newestFirst(before?: string): AsyncGenerator<EventRow[]> {
-    const from = before === undefined ? '+' : `(${before}`;
-    const all = new Cursor(this.#pages(this.#keys.events, from, '-'));
-    const rare = new Cursor(this.#pages(this.#keys.journal, from, '-'));
-    while (!all.isOver || !rare.isOver) {
-      await all.refill();
-      await rare.refill();
-      const merged: EventRow[] = [];
-      for (let [a, b] = [all.rows[0], rare.rows[0]]; a && b; [a, b] = [all.rows[0], rare.rows[0]]) {
-        const order = newerFirst(a[0], b[0]);
-        merged.push(order <= 0 ? a : b);
-        if (order <= 0) all.rows.shift();
-        if (order >= 0) rare.rows.shift();
+    let from = before === undefined ? '+' : `(${before}`;
+    for (const key of [this.#keys.events, this.#keys.journal]) {
+      for await (const rows of this.#pages(key, from, '-')) {
+        from = `(${rows.at(-1)?.[0]}`;
+        yield rows;
       }
-      if (all.isOver) merged.push(...rare.rows.splice(0));
-      if (rare.isOver) merged.push(...all.rows.splice(0));
-      if (merged.length > 0) yield merged;
     }
   }
 
-  async *#pages(key: string, from: string, until: string): AsyncGenerator<EventRow[], undefined> {
-    for (let end: string | undefined = from; end !== undefined; ) {
-      const start: string = end;
+  async *#pages(key: string, from: string, until: string): AsyncGenerator<EventRow[]> {
+    for (let start = from; ; ) {
       const rows = await this.#connection.command('events', (client) =>
         client.xrevrange(key, start, until, 'COUNT', pageSize),
       );
-      // Before the yield: the reader empties the page.
-      const last = rows.length < pageSize ? undefined : rows.at(-1);
-      end = last && `(${last[0]}`;
       if (rows.length > 0) yield rows;
+      if (rows.length < pageSize) return;
+      start = `(${rows.at(-1)?.[0]}`;
     }
-    return undefined;
   }
 
   async #oldest(key: string): Promise<EventRow | undefined> {
@@ -154,22 +141,6 @@ export class EventSearch {
       client.xrange(key, '-', '+', 'COUNT', 1),
     );
     return rows[0];
-  }
-}
-
-/** The rest of the page that was read last from a stream. */
-class Cursor {
-  rows: EventRow[] = [];
-  /** No event is left in the store. */
-  isOver = false;
-
-  constructor(private readonly pages: AsyncGenerator<EventRow[], undefined>) {}
-
-  async refill(): Promise<void> {
-    if (this.rows.length > 0 || this.isOver) return;
-    const { value } = await this.pages.next();
-    this.rows = value ?? [];
-    this.isOver = value === undefined;
   }
 }
 
@@ -187,12 +158,4 @@ function fits(row: EventRow, filter: EventFilter): boolean {
   if (text === undefined) return true;
   const wanted = text.toLowerCase();
   return row[1].some((value, i) => i % 2 === 1 && value.toLowerCase().includes(wanted));
-}
-
-/** Compares ids: negative if `a` is newer. A time without a sequence is the first id of its millisecond. */
-function newerFirst(a: string, b: string): number {
-  if (a === b) return 0;
-  const [aMs = '', aSequence = '0'] = a.split('-');
-  const [bMs = '', bSequence = '0'] = b.split('-');
-  return Number(bMs) - Number(aMs) || Number(bSequence) - Number(aSequence);
 }
