@@ -51,7 +51,7 @@ export interface RunningAgent {
 /** Resolves when it listens, also while the router is down. */
 export async function startAgent(config: AgentConfig, options: StartOptions = {}): Promise<RunningAgent> {
   const { clock = systemClock, write = (line) => process.stdout.write(line) } = options;
-  const { podName, healthUrl } = config;
+  const { podName, agentHealthUrl: healthUrl } = config;
   const log = createLog(clock, write);
   const calls = new PodCalls(config, { ...options, clock, log });
   const server = new AgentServer(podName, calls, log);
@@ -64,8 +64,8 @@ export async function startAgent(config: AgentConfig, options: StartOptions = {}
     await server.close().finally(cancel);
     log('info', 'stopped', {});
   };
-  const url = `http://127.0.0.1:${await server.listen(config.port)}`;
-  log('info', 'sidecar is listening', { url, pod: podName, router: config.routerUrl });
+  const url = `http://127.0.0.1:${await server.listen(config.agentPort)}`;
+  log('info', 'sidecar is listening', { url, pod: podName, router: config.url });
   calls.start();
   if (healthUrl !== undefined)
     void new HealthWatch(healthUrl, clock, log, () => calls.endAll()).run(stopped.signal);

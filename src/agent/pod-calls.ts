@@ -75,7 +75,7 @@ export class PodCalls {
     private readonly options: PodCallsOptions,
   ) {
     this.#client = createClient({
-      baseUrl: config.routerUrl,
+      baseUrl: config.url,
       apiKey: config.apiKey,
       clock: options.clock,
       fetch: routerFetch(config),

@@ -4,24 +4,18 @@ import { type Field, field, optional, readFields, section, textOf, type Values }
 import { baseUrl, dnsName, line, secret, webhookUrl, wholeNumber } from './fields.js';
 
 const agentFields = section('Sidecar', {
-  routerUrl: field(
-    'SMART_ROUTER_URL',
-    baseUrl('https', 'http'),
-    'http://127.0.0.1:8080',
-    'Address of the router',
-    { secret: 'password' },
-  ),
-  apiKey: optional('SMART_ROUTER_API_KEY', secret(1), 'Bearer key of the voice agents', { secret: true }),
-  apiKeyFile: optional(
-    'SMART_ROUTER_API_KEY_FILE',
+  SMART_ROUTER_URL: field(baseUrl('https', 'http'), 'http://127.0.0.1:8080', 'Address of the router', {
+    secret: 'password',
+  }),
+  SMART_ROUTER_API_KEY: optional(secret(1), 'Bearer key of the voice agents', { secret: true }),
+  SMART_ROUTER_API_KEY_FILE: optional(
     line(4096),
     'File with that key, read for every request, so that a changed key needs no restart',
   ),
-  podName: optional('POD_NAME', dnsName, 'Name of this pod'),
-  podUid: optional('POD_UID', line(128), 'UID of this pod'),
-  port: field('AGENT_PORT', wholeNumber(0, 65_535), '9357', 'Port on 127.0.0.1; 0: any free port'),
-  healthUrl: optional(
-    'AGENT_HEALTH_URL',
+  POD_NAME: optional(dnsName, 'Name of this pod'),
+  POD_UID: optional(line(128), 'UID of this pod'),
+  AGENT_PORT: field(wholeNumber(0, 65_535), '9357', 'Port on 127.0.0.1; 0: any free port'),
+  AGENT_HEALTH_URL: optional(
     webhookUrl,
     'Health address of the voice agent; when nothing listens there, its calls end',
   ),
@@ -48,5 +42,5 @@ export function loadAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     problems.push('set SMART_ROUTER_API_KEY or SMART_ROUTER_API_KEY_FILE, not both');
   if (problems.length > 0) throw new ConfigError(problems);
   // People paste addresses of the API.
-  return { ...values, podName, routerUrl: values.routerUrl.replace(/\/api\/v1$/, '') };
+  return { ...values, podName, url: values.url.replace(/\/api\/v1$/, '') };
 }

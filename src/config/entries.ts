@@ -1,15 +1,15 @@
 /** The shape of a row in a table of environment variables, and how the rows are read. */
 import type { Clock } from '../clock.js';
-import { hidePassword, type Kind } from './fields.js';
+import { hidePassword, type KeyUnit, type Kind } from './fields.js';
 import { showValue } from './tiers.js';
 
 export type Lookup = (name: string) => string;
 export type Default = string | { readonly note: string; compute(lookup: Lookup, clock: Clock): string };
 
-export interface Field<T> {
+export interface Field<T, Unit extends KeyUnit = KeyUnit> {
   readonly name: string;
   readonly section: string;
-  readonly kind: Kind<T>;
+  readonly kind: Kind<T, Unit>;
   /** As in the environment. */
   readonly fallback: Default | undefined;
   readonly demoFallback: string | undefined;
@@ -23,28 +23,26 @@ interface Extra {
   readonly secret?: boolean | 'password';
 }
 
-export function optional<T>(
-  name: string,
-  kind: Kind<T>,
+export function optional<T, Unit extends KeyUnit>(
+  kind: Kind<T, Unit>,
   description: string,
-  extra: Extra = {},
-): Field<T | undefined> {
-  const { demo, secret = false } = extra;
-  return { name, section: '', kind, fallback: undefined, demoFallback: demo, description, secret };
+  { demo, secret = false }: Extra = {},
+): Field<T | undefined, Unit> {
+  return { name: '', section: '', kind, fallback: undefined, demoFallback: demo, description, secret };
 }
 
-export function field<T>(
-  name: string,
-  kind: Kind<T>,
+export function field<T, Unit extends KeyUnit>(
+  kind: Kind<T, Unit>,
   fallback: Default,
   description: string,
   extra?: Extra,
-): Field<T> {
-  return { ...optional(name, kind, description, extra), kind, fallback };
+): Field<T, Unit> {
+  return { ...optional(kind, description, extra), kind, fallback };
 }
 
-export function section<T extends Record<string, Field<unknown>>>(title: string, fields: T): T {
-  const entries = Object.entries(fields).map(([key, value]) => [key, { ...value, section: title }]);
+/** Rows by the names of their variables. */
+export function section<T extends Fields>(title: string, fields: T): T {
+  const entries = Object.entries(fields).map(([name, row]) => [name, { ...row, name, section: title }]);
   return Object.fromEntries(entries) as T;
 }
 
@@ -64,7 +62,22 @@ export function shown({ secret }: Field<unknown>, text: string): string {
 }
 
 type Fields = Readonly<Record<string, Field<unknown>>>;
-export type Values<F> = { readonly [K in keyof F]: F[K] extends Field<infer T> ? T : never };
+
+/** The key of a value is the name of its variable: `LEASE_TTL` is `leaseTtlMs`, `SMART_ROUTER_API_KEY` is `apiKey`. */
+type Camel<Name> = Name extends `SMART_ROUTER_${infer Rest}`
+  ? Camel<Rest>
+  : Name extends `${infer First}_${infer Rest}`
+    ? `${Lowercase<First>}${Capitalize<Camel<Rest>>}`
+    : Lowercase<Name & string>;
+type KeyOf<Name, F> = F extends Field<unknown, infer Unit> ? `${Camel<Name>}${Unit}` : never;
+export type Values<F> = {
+  readonly [Name in keyof F as KeyOf<Name, F[Name]>]: F[Name] extends Field<infer T> ? T : never;
+};
+
+function keyOf({ name, kind }: Field<unknown>): string {
+  const words = name.replace(/^SMART_ROUTER_/, '').toLowerCase();
+  return words.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()) + (kind.unit ?? '');
+}
 
 export interface ReadFields<F> {
   /** Undefined for an unset or invalid variable. */
@@ -83,7 +96,8 @@ export function readFields<F extends Fields>(
   const invalid = new Set<string>();
   const problems: string[] = [];
   const warnings: string[] = [];
-  for (const [key, field] of Object.entries(fields)) {
+  for (const field of Object.values(fields)) {
+    const key = keyOf(field);
     const { text, source } = given(field);
     values[key] = undefined;
     if (text === undefined) continue;

@@ -12,8 +12,12 @@ export type Reading<T> =
   /** Each follows the variable's name; an empty list means "must be {expects}". */
   | { readonly problems: readonly string[] };
 
-export interface Kind<T> {
+/** The end of the key of a value. */
+export type KeyUnit = '' | 'Ms';
+
+export interface Kind<T, Unit extends KeyUnit = ''> {
   readonly expects: string;
+  readonly unit?: Unit;
   read(text: string): Reading<T>;
 }
 
@@ -40,9 +44,9 @@ export function choice<const T extends string>(...words: readonly T[]): Kind<T> 
   };
 }
 
-export function wholeNumber(min: number, max: number): Kind<number> {
+export function wholeNumber(min: number, max: number, note = ''): Kind<number> {
   return {
-    expects: `a whole number from ${min} to ${max}`,
+    expects: `a whole number from ${min} to ${max}${note}`,
     read: (text) => check(Number(text), /^\d{1,9}$/.test(text) && Number(text) >= min && Number(text) <= max),
   };
 }
@@ -58,23 +62,12 @@ export const workers: Kind<number> = {
       : wholeNumber(1, workersMax).read(text),
 };
 
-/** Minutes in the environment, milliseconds inside. */
-export function minutes(min: number, max: number): Kind<number> {
-  const kind = wholeNumber(min, max);
-  return {
-    expects: `${kind.expects} (minutes)`,
-    read(text) {
-      const reading = kind.read(text);
-      return 'value' in reading ? { value: reading.value * 60_000 } : reading;
-    },
-  };
-}
-
-export function duration(min: string, max: string): Kind<number> {
+export function duration(min: string, max: string): Kind<number, 'Ms'> {
   const [minMs, maxMs] = [parseDuration(min), parseDuration(max)];
   if (minMs === undefined || maxMs === undefined) throw new RangeError(`not durations: ${min}, ${max}`);
   return {
     expects: `a duration from ${formatDuration(minMs)} to ${formatDuration(maxMs)} like 500ms, 30s or 1h30m`,
+    unit: 'Ms',
     read(text) {
       const value = parseDuration(text);
       return value === undefined ? wrong : check(value, value >= minMs && value <= maxMs);
@@ -83,8 +76,12 @@ export function duration(min: string, max: string): Kind<number> {
 }
 
 /** Adds words for "none". */
-export function orOff<T>(kind: Kind<T>, ...words: readonly string[]): Kind<T | undefined> {
+export function orOff<T, Unit extends KeyUnit>(
+  kind: Kind<T, Unit>,
+  ...words: readonly string[]
+): Kind<T | undefined, Unit> {
   return {
+    ...kind,
     expects: `${kind.expects}, or ${words[0]}`,
     read: (text) => (words.includes(text.toLowerCase()) ? { value: undefined } : kind.read(text)),
   };

@@ -1,15 +1,14 @@
 /**
  * Every environment variable: name, kind, default, meaning. config.ts reads this table, `smart-router config` prints it, and
- * a test checks that docs/configuration.md lists it.
+ * a test checks that docs/configuration.md lists it. In the code, `LEASE_TTL` is `config.leaseTtlMs`: see entries.ts.
  *
  * A default is text, as in the environment, and is checked in the same way.
  */
 import { hostname } from 'node:os';
 import { type Default, type Field, field, optional, section } from './entries.js';
 import * as kinds from './fields.js';
-import { recordFields, tracingFields } from './records-table.js';
 
-const { boolean, choice, duration, line, orOff, secret, wholeNumber } = kinds;
+const { boolean, choice, duration, line, orOff, secret, webhookUrl, wholeNumber } = kinds;
 const interval = duration('100ms', '1h');
 const ofADay = duration('100ms', '24h');
 const port = wholeNumber(0, 65_535);
@@ -31,101 +30,85 @@ const lossDefault: Default = {
   compute: (lookup) => (lookup('POD_SOURCE') === 'kubernetes' ? 'exit' : 'follow'),
 };
 
+/** They need their own tables, which a team's database has only on request. */
+const shippedWorkflows: Default = {
+  note: 'none; with DATABASE_URL=embedded and no RECORDS_MODULE sitemap-import,page-curation',
+  compute: (lookup) =>
+    lookup('DATABASE_URL') === 'embedded' && lookup('RECORDS_MODULE') === ''
+      ? 'sitemap-import,page-curation'
+      : 'none',
+};
+/** Enough for four hostile sitemaps at once, and never so much that the container is killed with the router. */
+const heapMb: Default = {
+  note: '512, at most half of the memory of the container',
+  compute: () => {
+    const container = Math.floor((process.constrainedMemory() || Number.POSITIVE_INFINITY) / 1024 ** 2);
+    return String(Math.max(64, Math.min(512, Math.floor(container / 2))));
+  },
+};
+
 export const configFields = {
   ...section('Server', {
-    httpHost: field('HTTP_HOST', kinds.host, '127.0.0.1', 'Address the API listens on'),
-    httpPort: field('HTTP_PORT', port, '8080', 'Port of the API; 0: any free port'),
-    metricsPort: field(
-      'METRICS_PORT',
-      orOff(port, 'off'),
-      '9090',
-      'Second port with /metrics only; 0: any free port',
-      { demo: 'off' },
-    ),
-    publicUrl: optional(
-      'PUBLIC_URL',
+    HTTP_HOST: field(kinds.host, '127.0.0.1', 'Address the API listens on'),
+    HTTP_PORT: field(port, '8080', 'Port of the API; 0: any free port'),
+    METRICS_PORT: field(orOff(port, 'off'), '9090', 'Second port with /metrics only; 0: any free port', {
+      demo: 'off',
+    }),
+    PUBLIC_URL: optional(
       kinds.baseUrl('http', 'https'),
       'Address that providers call; their signatures include it',
       withPassword,
     ),
-    trustProxy: field(
-      'TRUST_PROXY',
+    TRUST_PROXY: field(
       kinds.trustProxy,
       'false',
       'Whose X-Forwarded headers count: false, true, a number of hops, or addresses',
     ),
-    requestTimeoutMs: field(
-      'REQUEST_TIMEOUT',
-      duration('50ms', '1m'),
-      '2s',
-      'Timeout of a request that needs the store',
-    ),
-    maxRequestsInFlight: field(
-      'MAX_REQUESTS_IN_FLIGHT',
+    REQUEST_TIMEOUT: field(duration('50ms', '1m'), '2s', 'Timeout of a request that needs the store'),
+    MAX_REQUESTS_IN_FLIGHT: field(
       wholeNumber(1, 100_000),
       '1000',
       'Requests in flight from which new calls are rejected; twice as many for other requests',
     ),
-    overloadDelayMs: field(
-      'OVERLOAD_DELAY',
+    OVERLOAD_DELAY: field(
       orOff(duration('1ms', '10s'), 'off'),
       '25ms',
       'Event loop delay above which a router accepts fewer new calls',
     ),
-    maxConnections: field(
-      'MAX_CONNECTIONS',
+    MAX_CONNECTIONS: field(
       wholeNumber(10, 1_000_000),
       '10000',
       'Open connections; above, the oldest unauthenticated one is closed',
     ),
-    maxConnectionsPerAddress: field(
-      'MAX_CONNECTIONS_PER_ADDRESS',
+    MAX_CONNECTIONS_PER_ADDRESS: field(
       wholeNumber(10, 1_000_000),
       '2000',
       'Unauthenticated connections from one address; with TRUST_PROXY, open requests by forwarded address',
     ),
-    workers: field(
-      'WORKERS',
+    WORKERS: field(
       kinds.workers,
       '1',
       'Routers to run as processes that share the ports; auto: one per core',
     ),
-    shutdownTimeoutMs: field('SHUTDOWN_TIMEOUT', interval, '30s', 'Longest time of a clean stop'),
+    SHUTDOWN_TIMEOUT: field(interval, '30s', 'Longest time of a clean stop'),
   }),
   ...section('Access', {
-    apiKey: optional('SMART_ROUTER_API_KEY', secret(16), 'Bearer key of the voice agents', hidden),
-    adminKey: optional('SMART_ROUTER_ADMIN_KEY', secret(16), 'Bearer key of operators', hidden),
-    authDisabled: field('AUTH_DISABLED', boolean, 'false', 'Listen beyond loopback without a key'),
-    consoleSessionTtlMs: field(
-      'CONSOLE_SESSION_TTL',
-      duration('1m', '168h'),
-      '8h',
-      'How long a sign-in to the console lasts',
-    ),
-    twilioAuthToken: optional(
-      'TWILIO_AUTH_TOKEN',
-      secret(1),
-      'Checks the signature of Twilio webhooks',
-      hidden,
-    ),
-    plivoAuthToken: optional('PLIVO_AUTH_TOKEN', secret(1), 'Checks the signature of Plivo webhooks', hidden),
-    exotelWebhookToken: optional(
-      'EXOTEL_WEBHOOK_TOKEN',
-      secret(1),
-      'Token Exotel sends as query token or basic auth',
-      hidden,
-    ),
+    SMART_ROUTER_API_KEY: optional(secret(16), 'Bearer key of the voice agents', hidden),
+    SMART_ROUTER_ADMIN_KEY: optional(secret(16), 'Bearer key of operators', hidden),
+    AUTH_DISABLED: field(boolean, 'false', 'Listen beyond loopback without a key'),
+    CONSOLE_SESSION_TTL: field(duration('1m', '168h'), '8h', 'How long a sign-in to the console lasts'),
+    TWILIO_AUTH_TOKEN: optional(secret(1), 'Checks the signature of Twilio webhooks', hidden),
+    PLIVO_AUTH_TOKEN: optional(secret(1), 'Checks the signature of Plivo webhooks', hidden),
+    EXOTEL_WEBHOOK_TOKEN: optional(secret(1), 'Token Exotel sends as query token or basic auth', hidden),
   }),
   ...section('Voice agents', {
-    voiceAgentBaseUrl: field(
-      'VOICE_AGENT_BASE_URL',
+    VOICE_AGENT_BASE_URL: field(
       kinds.baseUrl('ws', 'wss'),
       'ws://localhost:8081',
       'Address for the audio of a call: {base} of the template',
       withPassword,
     ),
-    wsUrlTemplate: field(
-      'WS_URL_TEMPLATE',
+    WS_URL_TEMPLATE: field(
       kinds.wsUrlTemplate,
       '{base}/ws/pod/{pod}/agent/voice/breeze-buddy/{provider}/callback/{template}{flow}',
       'The ws_url of a call; {flow} is /v2 or nothing',
@@ -133,232 +116,244 @@ export const configFields = {
     ),
   }),
   ...section('Store', {
-    redisUrl: field(
-      'REDIS_URL',
+    REDIS_URL: field(
       kinds.redisUrl,
       'redis://localhost:6379',
       'The store; embedded runs one inside the process, not persisted',
       { demo: 'embedded', secret: 'password' },
     ),
-    redisKeyPrefix: field(
-      'REDIS_KEY_PREFIX',
+    REDIS_KEY_PREFIX: field(
       kinds.keyPrefix,
       'voice:',
       'Starts every key; on a cluster with a hash tag: {voice}:',
     ),
-    redisCommandTimeoutMs: field(
-      'REDIS_COMMAND_TIMEOUT',
-      duration('10ms', '1m'),
-      '1s',
-      'Longest one command may take',
-    ),
-    redisWaitReplicas: field(
-      'REDIS_WAIT_REPLICAS',
+    REDIS_COMMAND_TIMEOUT: field(duration('10ms', '1m'), '1s', 'Longest one command may take'),
+    REDIS_WAIT_REPLICAS: field(
       wholeNumber(0, 10),
       '0',
       'Replicas that must have an allocate, release or drain before it is answered; 0: not checked',
     ),
-    redisWaitTimeoutMs: field(
-      'REDIS_WAIT_TIMEOUT',
-      duration('1ms', '10s'),
-      '100ms',
-      'How long to wait for those replicas',
-    ),
-    redisWaitPolicy: field(
-      'REDIS_WAIT_POLICY',
+    REDIS_WAIT_TIMEOUT: field(duration('1ms', '10s'), '100ms', 'How long to wait for those replicas'),
+    REDIS_WAIT_POLICY: field(
       choice('mark', 'refuse'),
       'mark',
       'An allocate without them: mark answers it with replicated: false, refuse answers 503 not_replicated',
     ),
-    afterFailover: field(
-      'AFTER_FAILOVER',
+    AFTER_FAILOVER: field(
       choice('report', 'trust'),
       'report',
       'After a failover of the store, pods that report take new calls once they have reported; trust: at once',
     ),
   }),
   ...section('Calls', {
-    tierConfig: optional(
-      'TIER_CONFIG',
+    TIER_CONFIG: optional(
       kinds.tierConfig,
       'Tiers and default chain, in JSON; written to the store only if it has none. Unset: gold 10, standard 20, overflow 5',
     ),
-    tierConfigRefreshIntervalMs: field(
-      'TIER_CONFIG_REFRESH_INTERVAL',
+    TIER_CONFIG_REFRESH_INTERVAL: field(
       interval,
       '30s',
       'Time between two reads of the tiers from the store',
     ),
-    leaseTtlMs: field('LEASE_TTL', ofADay, '15m', 'How long a call keeps its pod without renewal'),
-    callInfoTtlMs: field(
-      'CALL_INFO_TTL',
-      duration('100ms', '168h'),
-      '1h',
-      'How long the store keeps a call without renewal',
-    ),
-    drainingTtlMs: field('DRAINING_TTL', ofADay, '6m', 'How long a drain lasts'),
-    reportGraceMs: field(
-      'REPORT_GRACE',
+    LEASE_TTL: field(ofADay, '15m', 'How long a call keeps its pod without renewal'),
+    CALL_INFO_TTL: field(duration('100ms', '168h'), '1h', 'How long the store keeps a call without renewal'),
+    DRAINING_TTL: field(ofADay, '6m', 'How long a drain lasts'),
+    REPORT_GRACE: field(
       interval,
       '30s',
       'How long a call may be missing from the reports of its pod, and how long an ended call cannot be adopted',
     ),
-    noShowTimeoutMs: field(
-      'NO_SHOW_TIMEOUT',
+    NO_SHOW_TIMEOUT: field(
       orOff(ofADay, 'off', '0', '0s'),
       'off',
       'Ends a call that was not renewed or reported by then',
     ),
   }),
   ...section('Waiting', {
-    holdPollIntervalMs: field(
-      'HOLD_POLL_INTERVAL',
+    HOLD_POLL_INTERVAL: field(
       duration('1s', '30s'),
       '5s',
       'How often a held caller asks again; a call that misses three is removed from the queue',
     ),
-    holdClaimTtlMs: field(
-      'HOLD_CLAIM_TTL',
+    HOLD_CLAIM_TTL: field(
       duration('3s', '5m'),
       '20s',
       'How long a pod is kept for a waiting call until its caller asks again',
     ),
-    holdAudioUrl: optional(
-      'HOLD_AUDIO_URL',
-      kinds.webhookUrl,
+    HOLD_AUDIO_URL: optional(
+      webhookUrl,
       'What a held caller hears, 4 to 6 seconds of audio; without it, HOLD_MESSAGE',
     ),
-    holdMessage: field(
-      'HOLD_MESSAGE',
+    HOLD_MESSAGE: field(
       line(500),
       'All our agents are busy. Please hold the line.',
       'What a held caller hears without HOLD_AUDIO_URL',
     ),
-    holdAnnouncePosition: field(
-      'HOLD_ANNOUNCE_POSITION',
+    HOLD_ANNOUNCE_POSITION: field(
       boolean,
       'false',
       'Tell a held caller the place in the queue, each time it improves',
     ),
   }),
   ...section('Pods', {
-    podSource: field(
-      'POD_SOURCE',
-      choice('kubernetes', 'static', 'registered'),
-      'kubernetes',
-      'Where pods come from',
-    ),
-    staticPods: optional(
-      'STATIC_PODS',
+    POD_SOURCE: field(choice('kubernetes', 'static', 'registered'), 'kubernetes', 'Where pods come from'),
+    STATIC_PODS: optional(
       kinds.staticPods,
       'The pods of POD_SOURCE=static: name, name=tier or name=merchant:id, separated by commas',
     ),
-    podLabelSelector: field(
-      'POD_LABEL_SELECTOR',
-      line(1_024),
-      'app=voice-agent',
-      'Which pods are voice agents',
-    ),
-    namespace: field('NAMESPACE', kinds.dnsLabel, 'default', 'Namespace of the voice agents'),
-    kubeconfig: optional('KUBECONFIG', line(4_096), 'How to reach Kubernetes from outside, as for kubectl'),
-    kubernetesServiceHost: optional(
-      'KUBERNETES_SERVICE_HOST',
+    POD_LABEL_SELECTOR: field(line(1_024), 'app=voice-agent', 'Which pods are voice agents'),
+    NAMESPACE: field(kinds.dnsLabel, 'default', 'Namespace of the voice agents'),
+    KUBECONFIG: optional(line(4_096), 'How to reach Kubernetes from outside, as for kubectl'),
+    KUBERNETES_SERVICE_HOST: optional(
       kinds.host,
       'Address of the API server for a router without KUBECONFIG; Kubernetes sets it in every pod',
     ),
-    kubernetesServicePort: field(
-      'KUBERNETES_SERVICE_PORT',
+    KUBERNETES_SERVICE_PORT: field(
       port,
       '443',
       'Port of KUBERNETES_SERVICE_HOST; Kubernetes sets it in every pod',
     ),
-    kubernetesWatchTimeoutMs: field(
-      'KUBERNETES_WATCH_TIMEOUT',
+    KUBERNETES_WATCH_TIMEOUT: field(
       duration('100ms', '1h'),
       '150s',
       'A watch without an event for this long is reopened',
     ),
-    registeredPodTtlMs: field(
-      'REGISTERED_POD_TTL',
+    REGISTERED_POD_TTL: field(
       ofADay,
       '45s',
       'With POD_SOURCE=registered: a pod without a report for this long is not ready',
     ),
-    cleanupIntervalMs: field('CLEANUP_INTERVAL', interval, '30s', 'Time between two zombie sweeps'),
-    reconcileIntervalMs: field(
-      'RECONCILE_INTERVAL',
-      interval,
-      '60s',
-      'Time between two full syncs with the pod source',
-    ),
-    auditIntervalMs: field(
-      'AUDIT_INTERVAL',
+    CLEANUP_INTERVAL: field(interval, '30s', 'Time between two zombie sweeps'),
+    RECONCILE_INTERVAL: field(interval, '60s', 'Time between two full syncs with the pod source'),
+    AUDIT_INTERVAL: field(
       orOff(ofADay, 'off', '0', '0s'),
       '5m',
       'Time between two consistency audits by the leader',
     ),
   }),
   ...section('Leadership', {
-    podName: field('POD_NAME', line(253), podName, 'Identity of this replica'),
-    leaderElectionEnabled: field(
-      'LEADER_ELECTION_ENABLED',
+    POD_NAME: field(line(253), podName, 'Identity of this replica'),
+    LEADER_ELECTION_ENABLED: field(
       boolean,
       'true',
       'false: this replica is always the leader; for a single replica',
     ),
-    leaderElectionLockName: field(
-      'LEADER_ELECTION_LOCK_NAME',
-      kinds.dnsName,
-      'smart-router-leader',
-      'Name of the Kubernetes Lease',
-    ),
-    leaderElectionNamespace: field(
-      'LEADER_ELECTION_NAMESPACE',
-      kinds.dnsLabel,
-      sameNamespace,
-      'Namespace of the Lease',
-    ),
-    leaderElectionDurationMs: field(
-      'LEADER_ELECTION_DURATION',
+    LEADER_ELECTION_LOCK_NAME: field(kinds.dnsName, 'smart-router-leader', 'Name of the Kubernetes Lease'),
+    LEADER_ELECTION_NAMESPACE: field(kinds.dnsLabel, sameNamespace, 'Namespace of the Lease'),
+    LEADER_ELECTION_DURATION: field(
       interval,
       '15s',
       'A leader that does not renew for this long is replaced',
     ),
-    leaderElectionRenewDeadlineMs: field(
-      'LEADER_ELECTION_RENEW_DEADLINE',
+    LEADER_ELECTION_RENEW_DEADLINE: field(
       interval,
       '10s',
       'A leader that cannot renew for this long gives up',
     ),
-    leaderElectionRetryPeriodMs: field(
-      'LEADER_ELECTION_RETRY_PERIOD',
-      interval,
-      '2s',
-      'Time between two tries to get or renew the Lease',
-    ),
-    leaderLoss: field(
-      'LEADER_LOSS',
+    LEADER_ELECTION_RETRY_PERIOD: field(interval, '2s', 'Time between two tries to get or renew the Lease'),
+    LEADER_LOSS: field(
       choice('exit', 'follow'),
       lossDefault,
       'What a replica does when it loses leadership: exit cleanly, or continue as a follower',
     ),
   }),
-  ...recordFields,
+  ...section('Records', {
+    DATABASE_URL: optional(
+      kinds.databaseUrl,
+      'PostgreSQL with the records; embedded starts one as a child process; unset: no records',
+      withPassword,
+    ),
+    DATABASE_FOLDER: optional(
+      line(4_096),
+      'Data folder of DATABASE_URL=embedded; unset: data is deleted at the end',
+    ),
+    RECORDS_POOL_SIZE: field(
+      wholeNumber(2, 1_000),
+      '10',
+      'Database connections of one replica, besides one for its heartbeat and one for wake-ups',
+    ),
+    RECORDS_HEAP_MB: field(
+      wholeNumber(64, 65_536),
+      heapMb,
+      'Heap limit of the records process; a handler that needs more ends it, not the router',
+    ),
+    RECORDS_WORKFLOWS: field(
+      kinds.shippedWorkflows,
+      shippedWorkflows,
+      'The shipped workflows to run, separated by commas',
+    ),
+    RECORDS_MODULE: optional(line(4_096), 'Path of an ES module that exports your own workflows'),
+    RECORDS_ALLOW_PRIVATE_ADDRESSES: field(
+      boolean,
+      'false',
+      'Whether the shipped workflows may fetch from private addresses',
+    ),
+    RECORDS_SPOOL_FOLDER: optional(
+      line(4_096),
+      'Folder for outcomes while both the database and the store are unreachable; unset: in the folder for temporary files',
+    ),
+    ZOMBIE_CLEANUP_ENABLED: field(boolean, 'true', 'Whether stuck records are requeued'),
+    ZOMBIE_CLEANUP_INTERVAL_MINUTES: field(
+      wholeNumber(1, 10_080, ' (minutes)'),
+      '15',
+      'Time between two slow sweeps over records',
+    ),
+    ZOMBIE_STUCK_THRESHOLD_MINUTES: field(
+      wholeNumber(1, 35_000, ' (minutes)'),
+      '60',
+      'A record in Processing without a claim for this long is stuck',
+    ),
+    RECORDS_REPORT_ENABLED: field(boolean, 'true', 'Whether there is a weekly report'),
+    RECORDS_REPORT_FOLDER: optional(line(4_096), 'Folder for the weekly report'),
+    RECORDS_REPORT_WEBHOOK_URL: optional(webhookUrl, 'Address that gets the weekly report', hidden),
+    RECORDS_REPORT_WEBHOOK_SECRET: optional(secret(16), 'Signs the weekly report', hidden),
+  }),
+  ...section('Alerts', {
+    ALERT_WEBHOOK_URL: optional(webhookUrl, 'Address that gets alerts as JSON', hidden),
+    ALERT_WEBHOOK_SECRET: optional(secret(16), 'Signs alerts', hidden),
+    PAGERDUTY_ROUTING_KEY: optional(secret(1), 'Sends alerts to PagerDuty', hidden),
+    PAGERDUTY_URL: field(
+      webhookUrl,
+      'https://events.pagerduty.com/v2/enqueue',
+      'Events API v2 of PagerDuty',
+      withPassword,
+    ),
+    PAGERDUTY_LEAST_SEVERITY: field(
+      choice('warning', 'critical', 'page'),
+      'critical',
+      'Less severe alerts are not sent to PagerDuty',
+    ),
+    ALERT_INTERVAL: field(
+      duration('100ms', '5m'),
+      '15s',
+      'Time between two evaluations of the alerts for receivers',
+    ),
+  }),
   ...section('Logging', {
-    logLevel: field(
-      'LOG_LEVEL',
+    LOG_LEVEL: field(
       choice('trace', 'debug', 'info', 'warn', 'error', 'fatal'),
       'info',
       'Lowest level that is logged',
     ),
-    logFormat: field(
-      'LOG_FORMAT',
-      choice('json', 'pretty'),
-      'json',
-      'JSON lines, or pretty lines for a terminal',
+    LOG_FORMAT: field(choice('json', 'pretty'), 'json', 'JSON lines, or pretty lines for a terminal'),
+  }),
+  ...section('Tracing', {
+    OTEL_EXPORTER_OTLP_ENDPOINT: optional(
+      kinds.baseUrl('http', 'https'),
+      'OpenTelemetry collector for traces (OTLP over HTTP, /v1/traces is appended)',
+    ),
+    OTEL_EXPORTER_OTLP_HEADERS: optional(
+      kinds.headerList,
+      'Headers of every request to the collector: name=value, separated by commas',
+      hidden,
+    ),
+    OTEL_SERVICE_NAME: field(line(100), 'smart-router', 'Service name of the traces'),
+    OTEL_TRACES_SAMPLER_ARG: field(
+      kinds.share,
+      '1',
+      'Share of the requests that are traced, 0 to 1; a request that its caller traces always is',
     ),
   }),
-  ...tracingFields,
 };
 
 /** Every variable there is, in the order of the documentation. */

@@ -320,12 +320,12 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
 
 /** The receivers of alerts, as configured. */
 function alertSinks(config: Config, clock: Clock): AlertSink[] {
-  const { alertWebhookUrl: url, alertWebhookSecret: secret, pagerDutyRoutingKey: routingKey } = config;
-  const { pagerDutyUrl, pagerDutyLeastSeverity: minSeverity } = config;
+  const { alertWebhookUrl: url, alertWebhookSecret: secret, pagerdutyRoutingKey: routingKey } = config;
+  const { pagerdutyUrl, pagerdutyLeastSeverity: minSeverity } = config;
   const sinks: AlertSink[] = [];
   if (url !== undefined) sinks.push(webhookSink({ url, secret, clock }));
   if (routingKey !== undefined)
-    sinks.push(pagerDutySink({ routingKey, url: pagerDutyUrl, minSeverity, clock }));
+    sinks.push(pagerDutySink({ routingKey, url: pagerdutyUrl, minSeverity, clock }));
   return sinks;
 }
 
@@ -335,7 +335,7 @@ function stallsAfter(config: Config): Map<string, number> {
   return new Map([
     ['sweep', rounds(config.cleanupIntervalMs)],
     ['records-fast-sweep', rounds(20_000)],
-    ['records-slow-sweep', rounds(config.zombieCleanupIntervalMs)],
+    ['records-slow-sweep', rounds(60_000 * config.zombieCleanupIntervalMinutes)],
   ]);
 }
 

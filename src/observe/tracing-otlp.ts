@@ -32,7 +32,7 @@ const stopTimeoutMs = 3000;
 /** An unreachable collector is logged once a minute. */
 const logIntervalMs = 60_000;
 
-type OtlpConfig = TracingConfig & { otlpEndpoint: string };
+type OtlpConfig = TracingConfig & { otelExporterOtlpEndpoint: string };
 
 export class OtlpTracing {
   /** For the record plane. */
@@ -55,8 +55,8 @@ export class OtlpTracing {
     this.#log = log;
     diag.setLogger(this.#diagnosticLogger(), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
     const exporter = new OTLPTraceExporter({
-      url: `${config.otlpEndpoint.replace(/\/+$/, '')}/v1/traces`,
-      headers: Object.fromEntries(config.otlpHeaders ?? []),
+      url: `${config.otelExporterOtlpEndpoint.replace(/\/+$/, '')}/v1/traces`,
+      headers: Object.fromEntries(config.otelExporterOtlpHeaders ?? []),
       timeoutMillis: 5000,
     });
     this.#provider = new TracerProvider({
@@ -65,7 +65,7 @@ export class OtlpTracing {
         'service.version': version,
         'service.instance.id': config.podName,
       }),
-      sampler: new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(config.traceRatio) }),
+      sampler: new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(config.otelTracesSamplerArg) }),
       spanProcessors: [new BatchSpanProcessor({ exporter, maxQueueSize: 4096, scheduledDelayMillis: 1000 })],
     });
     this.#tracer = this.#provider.getTracer('smart-router', version);

@@ -10,10 +10,10 @@ import type { Logger } from './log.js';
 import type { OtlpTracing } from './tracing-otlp.js';
 
 export interface TracingConfig {
-  otlpEndpoint: string | undefined;
-  otlpHeaders: [name: string, value: string][] | undefined;
+  otelExporterOtlpEndpoint: string | undefined;
+  otelExporterOtlpHeaders: [name: string, value: string][] | undefined;
   otelServiceName: string;
-  traceRatio: number;
+  otelTracesSamplerArg: number;
   podName: string;
 }
 
@@ -23,8 +23,8 @@ export async function startTracing(
   config: TracingConfig,
   parts: { clock: Clock; log: Logger },
 ): Promise<Tracing | undefined> {
-  const { otlpEndpoint } = config;
-  if (otlpEndpoint === undefined) return undefined;
+  const { otelExporterOtlpEndpoint } = config;
+  if (otelExporterOtlpEndpoint === undefined) return undefined;
   const { OtlpTracing } = await import('./tracing-otlp.js');
-  return new OtlpTracing({ ...config, otlpEndpoint }, parts);
+  return new OtlpTracing({ ...config, otelExporterOtlpEndpoint }, parts);
 }

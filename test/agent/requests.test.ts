@@ -161,7 +161,7 @@ describe('the environment of the sidecar', () => {
   });
 
   it('accepts the address of the API', () => {
-    expect(config({ SMART_ROUTER_URL: 'https://router.example.com/api/v1/' }).routerUrl).toBe(
+    expect(config({ SMART_ROUTER_URL: 'https://router.example.com/api/v1/' }).url).toBe(
       'https://router.example.com',
     );
   });

@@ -78,17 +78,17 @@ describe('defaults', () => {
       logFormat: 'json',
       databaseUrl: undefined,
       zombieCleanupEnabled: true,
-      zombieCleanupIntervalMs: 900_000,
-      zombieStuckThresholdMs: 3_600_000,
+      zombieCleanupIntervalMinutes: 15,
+      zombieStuckThresholdMinutes: 60,
       recordsReportEnabled: true,
       recordsReportFolder: undefined,
       recordsReportWebhookUrl: undefined,
       recordsReportWebhookSecret: undefined,
       alertWebhookUrl: undefined,
       alertWebhookSecret: undefined,
-      pagerDutyRoutingKey: undefined,
-      pagerDutyUrl: 'https://events.pagerduty.com/v2/enqueue',
-      pagerDutyLeastSeverity: 'critical',
+      pagerdutyRoutingKey: undefined,
+      pagerdutyUrl: 'https://events.pagerduty.com/v2/enqueue',
+      pagerdutyLeastSeverity: 'critical',
       alertIntervalMs: 15_000,
     });
   });
@@ -171,7 +171,7 @@ describe('values', () => {
     [{ HTTP_HOST: 'localhost' }, { httpHost: 'localhost' }],
     [{ HTTP_HOST: '127.0.0.2' }, { httpHost: '127.0.0.2' }],
     [{ DATABASE_URL: 'postgresql://u:p@h/db' }, { databaseUrl: 'postgresql://u:p@h/db' }],
-    [{ ZOMBIE_CLEANUP_INTERVAL_MINUTES: '1' }, { zombieCleanupIntervalMs: 60_000 }],
+    [{ ZOMBIE_CLEANUP_INTERVAL_MINUTES: '1' }, { zombieCleanupIntervalMinutes: 1 }],
     [{ AUDIT_INTERVAL: '0' }, { auditIntervalMs: undefined }],
     [{ AUDIT_INTERVAL: 'off' }, { auditIntervalMs: undefined }],
     [{ AUDIT_INTERVAL: '1h' }, { auditIntervalMs: 3_600_000 }],
@@ -190,7 +190,7 @@ describe('values', () => {
       { ALERT_WEBHOOK_URL: 'https://hooks.example/T0?to=team' },
       { alertWebhookUrl: 'https://hooks.example/T0?to=team' },
     ],
-    [{ PAGERDUTY_LEAST_SEVERITY: 'Warning' }, { pagerDutyLeastSeverity: 'warning' }],
+    [{ PAGERDUTY_LEAST_SEVERITY: 'Warning' }, { pagerdutyLeastSeverity: 'warning' }],
   ])('reads %j', (env, expected) => {
     expect(loadConfig(env)).toMatchObject(expected);
   });

@@ -91,7 +91,7 @@ describe.each(['StatefulSet', 'Deployment'] as const)('the voice agents as a %s'
     const known = agentTable.map(({ name }) => name);
     expect(env.filter(({ name }) => !known.includes(name))).toEqual([]);
     const variables = Object.fromEntries(env.map(({ name, value = 'from-the-pod' }) => [name, value]));
-    expect(loadAgentConfig(variables)).toMatchObject({ podName: 'from-the-pod', port: 9357 });
+    expect(loadAgentConfig(variables)).toMatchObject({ podName: 'from-the-pod', agentPort: 9357 });
     const { readinessProbe, ports } = containerOf(agents);
     const { port } = new URL(variables.AGENT_HEALTH_URL ?? '');
     expect(variables.AGENT_HEALTH_URL).toBe(`http://127.0.0.1:${port}${readinessProbe.httpGet.path}`);
