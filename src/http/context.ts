@@ -17,6 +17,7 @@ import type { Config } from '../config/config.js';
 import type { LoopState } from '../loop.js';
 import type { Logger } from '../observe/log.js';
 import type { Tracing } from '../observe/tracing.js';
+import type { PoolManager } from '../pool/manager.js';
 import type { RecordsAdmin } from '../records/admin.js';
 import type { OperatorAction } from './action-log.js';
 import type { Admission, Kind } from './admission.js';
@@ -45,14 +46,9 @@ export interface HttpContext {
   clock: Clock;
   /** Undefined without DATABASE_URL. */
   records: RecordsAdmin | undefined;
-  leadership: {
-    isLeader: boolean;
-    leader: string | null;
-    election: { lock: string; last_error: string | null };
-    loops: LoopState[];
-    /** Syncs now, if this replica leads. */
-    nudge(): void;
-  };
+  leadership: Pick<PoolManager, 'isLeader' | 'leader' | 'election' | 'nudge'>;
+  /** All loops of this process. */
+  loops(): LoopState[];
   /** The metrics of all workers, as text; undefined if this process is the only one. */
   renderGroup?: (() => Promise<string>) | undefined;
   /** Aborts when this router begins to stop: waiting requests are answered then. */

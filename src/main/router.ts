@@ -22,7 +22,7 @@ import { Admission } from '../http/admission.js';
 import type { App, HttpContext } from '../http/context.js';
 import { closeServer, listen, startMetricsServer } from '../http/ports.js';
 import { createServer } from '../http/server.js';
-import { type LoopState, SupervisedLoop } from '../loop.js';
+import { SupervisedLoop } from '../loop.js';
 import { type AlertSink, pagerDutySink, webhookSink } from '../observe/alert-delivery.js';
 import { Alerts } from '../observe/alerts.js';
 import { createLogger, type Logger } from '../observe/log.js';
@@ -73,6 +73,11 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   const stopAll = async () => {
     stopping.abort();
     for (const stop of stops.splice(0).reverse()) await stop();
+  };
+  /** Starts with the stop, at the same time as the requests in flight: each may take all of SHUTDOWN_TIMEOUT. */
+  const stopEarly = (stop: () => Promise<void>) => {
+    stopping.signal.addEventListener('abort', () => void stop().catch(() => {}), { once: true });
+    stops.push(stop);
   };
   try {
     const metrics = new Metrics();
@@ -137,29 +142,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       stallsAfterMs: stallsAfter(config),
       onCrash,
     });
-    // At the start of the stop: deliveries have a few seconds, at the same time as the requests in flight.
-    stopping.signal.addEventListener('abort', () => void alerts.stop(), { once: true });
-    stops.push(() => alerts.stop());
-    // Set before the first check of the history.
-    const others: { records?: RecordsPlane | undefined; loops(): LoopState[] } = { loops: () => [] };
-    const history = new History({
-      connection,
-      store,
-      metrics,
-      alerts,
-      clock,
-      log,
-      name: config.podName,
-      setup: setupOf(config),
-      leadership: manager,
-      isPrepared: () => isPrepared,
-      loops: () => others.loops(),
-      records: () => others.records?.gauges(),
-      onCrash,
-    });
-    stops.push(() => history.loop.stop());
+    stopEarly(() => alerts.stop());
     const recordMetrics = new RecordMetrics(metrics.registry);
-    metrics.onScrape = () => recordMetrics.render(others.records?.gauges());
     const records = await openRecords(
       { ...config, redisUrl },
       {
@@ -178,11 +162,8 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       },
     );
     recordMetrics.expect((await records?.status())?.workflows.map(({ name }) => name) ?? []);
-    if (records) {
-      // At the same time as the requests in flight: each may take all of SHUTDOWN_TIMEOUT.
-      stopping.signal.addEventListener('abort', () => void records.stop(), { once: true });
-      stops.push(() => records.stop());
-    }
+    metrics.onScrape = () => recordMetrics.render(records?.gauges());
+    if (records) stopEarly(() => records.stop());
     const refresh = new SupervisedLoop({
       name: 'settings',
       intervalMs: config.tierConfigRefreshIntervalMs,
@@ -195,6 +176,21 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
         return {};
       },
     });
+    const loops = () => [
+      ...manager.loops,
+      ...[alive.loop, refresh, queue.loop, history.loop].map(({ state }) => state),
+      ...alerts.loops,
+      ...(records?.loops ?? []),
+    ];
+    const history = new History({
+      ...{ connection, store, metrics, alerts, clock, log, loops, onCrash },
+      name: config.podName,
+      setup: setupOf(config),
+      leadership: manager,
+      isPrepared: () => isPrepared,
+      records: () => records?.gauges(),
+    });
+    stops.push(() => history.loop.stop());
 
     // A little less than the timeout of a command, so that a late reply is still used.
     const patienceMs = 0.9 * Math.min(config.requestTimeoutMs, config.redisCommandTimeoutMs);
@@ -234,31 +230,14 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       records,
       stopping: stopping.signal,
       renderGroup: options.renderGroup,
-      leadership: {
-        get isLeader() {
-          return manager.isLeader;
-        },
-        get leader() {
-          return manager.leader;
-        },
-        get election() {
-          return manager.election;
-        },
-        get loops() {
-          const own = [alive.loop, refresh, queue.loop, history.loop].map(({ state }) => state);
-          return [...manager.loops, ...own, ...alerts.loops];
-        },
-        nudge: () => manager.nudge(),
-      },
+      leadership: manager,
+      loops,
     };
-
-    others.records = records;
-    others.loops = () => [...context.leadership.loops, ...(records?.loops ?? [])];
 
     // The ports first: a router that cannot listen must not take the pools from one that does. Until the store has been
     // adopted, calls get 503.
     let prepared: ReturnType<typeof prepareUntilDone> | undefined;
-    // At the start of the stop, not after the last request: another replica can take over at once.
+    // Early: another replica can take over at once.
     let leadershipEnded: Promise<void> | undefined;
     const stopLeading = () => {
       leadershipEnded ??= (async () => {
@@ -268,8 +247,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       })();
       return leadershipEnded;
     };
-    stopping.signal.addEventListener('abort', () => void stopLeading().catch(() => {}), { once: true });
-    stops.push(stopLeading);
+    stopEarly(stopLeading);
     const app = await createServer(context, options.extend);
     stops.push(() => closeServer(app, clock, config.shutdownTimeoutMs, log));
     const url = await listen(app, config);

@@ -248,7 +248,7 @@ describeOneEngine('alerts', (engine) => {
       await engine.redis.call('ACL', 'SETUSER', 'default', '+zrangebyscore');
     });
     await looked(router);
-    const crashes = () => router.context.leadership.loops.find(({ name }) => name === 'sweep')?.crashes ?? 0;
+    const crashes = () => router.context.loops().find(({ name }) => name === 'sweep')?.crashes ?? 0;
     await until(async () => {
       clock.skip(5_000);
       await looked(router);
@@ -280,8 +280,7 @@ describeOneEngine('alerts', (engine) => {
     await engine.redis.sadd('voice:pool:gold:assigned', 'ghost-1', 'ghost-2');
     const found = (count: number) =>
       until(
-        () =>
-          router.context.leadership.loops.find(({ name }) => name === 'audit')?.counts.violations === count,
+        () => router.context.loops().find(({ name }) => name === 'audit')?.counts.violations === count,
         `an audit has found ${count}`,
       );
     await found(2);

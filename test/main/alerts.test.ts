@@ -63,7 +63,7 @@ const loopOf = async (router: TestRouter, name: string) =>
 /** Resolves when the state as of now has been checked and evaluated: each loop has finished two rounds since. */
 async function settled({ context }: TestRouter): Promise<void> {
   for (const name of ['history', 'alerts']) {
-    const rounds = () => context.leadership.loops.find((loop) => loop.name === name)?.rounds ?? 0;
+    const rounds = () => context.loops().find((loop) => loop.name === name)?.rounds ?? 0;
     const goal = rounds() + 2;
     await until(() => {
       context.history.loop.nudge();

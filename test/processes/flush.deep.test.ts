@@ -94,7 +94,7 @@ describeOneEngine('losing all of the store under load', (engine) => {
     const epoch = async () => Number((await engine.redis.get('voice:leader:epoch')) ?? 0);
     const rounds = () =>
       routers
-        .flatMap(({ context }) => context.leadership.loops)
+        .flatMap(({ context }) => context.loops())
         .reduce((sum, loop) => sum + (loop.name === 'reconcile' ? loop.rounds : 0), 0);
     const assigned = async () => (await engine.redis.scard('voice:pool:gold:assigned')) === podCount;
     await until(() => served > 8, 'calls are served');

@@ -43,7 +43,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
         is_leader: leadership.isLeader,
         leader: leadership.leader,
         election: leadership.election,
-        loops: [...leadership.loops, ...(records?.loops ?? [])],
+        loops: context.loops(),
         records: (await records?.status()) ?? null,
         tier_version: snapshot?.tierVersion ?? settings.tierVersion,
         tier_config_differs: settings.differsFromEnvironment,

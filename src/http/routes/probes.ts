@@ -50,14 +50,14 @@ export class Probes {
   }
 
   async #update(): Promise<void> {
-    const { store, metrics, records, leadership, admission } = this.#context;
+    const { store, metrics, loops, admission } = this.#context;
     metrics.requestsInFlight.set(admission.inFlight);
     metrics.requestsLimit.set(admission.callLimit);
     const snapshot = await inTime(this.#context, store.snapshot()).catch((error: unknown) => {
       if (error instanceof AppError) return undefined;
       throw error;
     });
-    await metrics.update(snapshot, [...leadership.loops, ...(records?.loops ?? [])]);
+    await metrics.update(snapshot, loops());
   }
 }
 
