@@ -11,16 +11,16 @@ export interface ClusterPod {
   /** `gone`: it has ended, although the source still lists it. */
   state: 'ready' | 'not_ready' | 'terminating' | 'gone';
   /** Of this state: a larger number is newer. Absent where the source has no order. */
-  version?: string;
+  version?: string | undefined;
   /** Restart count of its container; a higher one means that its calls are lost. */
   restarts?: number;
   /** ISO time from which calls belong to the running container. */
-  startedAt?: string;
+  startedAt?: string | undefined;
   /** ISO time; no container is running, and earlier calls are lost. */
-  endedAt?: string;
+  endedAt?: string | undefined;
   /** Wanted by label, annotation or configuration. */
-  tier?: string;
-  merchant?: string;
+  tier?: string | undefined;
+  merchant?: string | undefined;
   /** After a loss of the store it gets calls only once it has reported its calls. */
   mustReport: boolean;
 }
@@ -67,13 +67,6 @@ export interface PodSource {
 
 /** The pods of `STATIC_PODS`, always ready: for a laptop, a test, or machines without Kubernetes. */
 export function staticSource(pods: readonly StaticPod[]): PodSource {
-  const listed: ClusterPod[] = pods.map(({ name, tier, merchant }) => ({
-    name,
-    uid: '',
-    state: 'ready',
-    mustReport: false,
-    ...(tier === undefined ? {} : { tier }),
-    ...(merchant === undefined ? {} : { merchant }),
-  }));
+  const listed = pods.map((pod): ClusterPod => ({ ...pod, uid: '', state: 'ready', mustReport: false }));
   return { name: 'static', list: async () => ({ pods: listed, version: '' }) };
 }

@@ -47,8 +47,5 @@ function wishesOf(metadata: string | null): Pick<ClusterPod, 'tier' | 'merchant'
     // Then only its name is used.
   }
   const { tier, merchant } = known;
-  return {
-    ...(isName(tier) ? { tier } : {}),
-    ...(isName(merchant) ? { merchant } : {}),
-  };
+  return { tier: isName(tier) ? tier : undefined, merchant: isName(merchant) ? merchant : undefined };
 }

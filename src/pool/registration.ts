@@ -58,13 +58,6 @@ export async function announce(
   tiers: TierConfig,
   { name, uid = '', tier, merchant }: { name: string } & PodReport,
 ): Promise<void> {
-  const pod: ClusterPod = {
-    name,
-    uid,
-    state: 'ready',
-    ...(tier === undefined ? {} : { tier }),
-    ...(merchant === undefined ? {} : { merchant }),
-    mustReport: true,
-  };
+  const pod: ClusterPod = { name, uid, state: 'ready', tier, merchant, mustReport: true };
   await pools.register('', [registrationOf(pod, tiers, 'registered')], assignmentOf(tiers));
 }

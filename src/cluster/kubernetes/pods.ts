@@ -2,7 +2,7 @@
  * Turns a Kubernetes pod object into a ClusterPod. The object is untrusted: a field of a wrong type counts as missing, and
  * an object without a valid name is ignored.
  */
-import { isName, isPodName } from '../../config/tiers.js';
+import { isName, isPlainObject, isPodName } from '../../config/tiers.js';
 import type { ClusterPod } from '../pods.js';
 
 type Json = Record<string, unknown>;
@@ -17,20 +17,18 @@ export function observePod(object: unknown): ClusterPod | undefined {
   const { metadata, spec, status } = json(object);
   const { name, uid, resourceVersion, labels, annotations, deletionTimestamp } = json(metadata);
   if (typeof name !== 'string' || !isPodName(name)) return undefined;
-  const wish = (key: string): string | undefined => {
-    const value = json(labels)[`smart-router/${key}`] ?? json(annotations)[`smart-router/${key}`];
-    return typeof value === 'string' ? value : undefined;
-  };
+  const wish = (key: string) =>
+    json(labels)[`smart-router/${key}`] ?? json(annotations)[`smart-router/${key}`];
   const tier = wish('tier');
   const merchant = wish('merchant');
   return {
     name,
     uid: typeof uid === 'string' && isUid.test(uid) ? uid : '',
     state: stateOf(json(status), deletionTimestamp !== undefined && deletionTimestamp !== null),
-    ...(typeof resourceVersion === 'string' ? { version: resourceVersion } : {}),
+    version: typeof resourceVersion === 'string' ? resourceVersion : undefined,
     ...containerOf(json(spec), json(status), json(annotations)[defaultContainer]),
-    ...(tier !== undefined && isName(tier) ? { tier } : {}),
-    ...(merchant !== undefined && isName(merchant) ? { merchant } : {}),
+    tier: isName(tier) ? tier : undefined,
+    merchant: isName(merchant) ? merchant : undefined,
     mustReport: wish('report') === 'required',
   };
 }
@@ -54,12 +52,10 @@ function containerOf(spec: Json, status: Json, named: unknown): Container {
   const container = agent === undefined ? statuses[0] : statuses.find(({ name }) => name === agent);
   const { restartCount, state, lastState } = container ?? {};
   if (typeof restartCount !== 'number' || !Number.isSafeInteger(restartCount) || restartCount < 0) return {};
-  const startedAt = oneSecondAfter(json(json(state).running).startedAt);
-  const endedAt = endOf(json(state), json(json(lastState).terminated), status);
   return {
     restarts: restartCount,
-    ...(startedAt === undefined ? {} : { startedAt }),
-    ...(endedAt === undefined ? {} : { endedAt }),
+    startedAt: oneSecondAfter(json(json(state).running).startedAt),
+    endedAt: endOf(json(state), json(json(lastState).terminated), status),
   };
 }
 
@@ -69,10 +65,11 @@ function containerOf(spec: Json, status: Json, named: unknown): Container {
  * have got calls.
  */
 function endOf({ terminated, waiting }: Json, last: Json, status: Json): string | undefined {
-  const isWaiting = json(waiting).reason === 'CrashLoopBackOff' || (isJson(waiting) && 'finishedAt' in last);
-  if (!isJson(terminated) && !isWaiting) return undefined;
+  const isWaiting =
+    json(waiting).reason === 'CrashLoopBackOff' || (isPlainObject(waiting) && 'finishedAt' in last);
+  if (!isPlainObject(terminated) && !isWaiting) return undefined;
   const unready = list(status.conditions).find(({ type, status }) => type === 'Ready' && status === 'False');
-  const ended = oneSecondAfter(isJson(terminated) ? terminated.finishedAt : last.finishedAt) ?? '';
+  const ended = oneSecondAfter(isPlainObject(terminated) ? terminated.finishedAt : last.finishedAt) ?? '';
   const noticed = oneSecondAfter(unready?.lastTransitionTime) ?? '';
   return [ended, noticed].sort().at(-1) || undefined;
 }
@@ -86,12 +83,8 @@ function oneSecondAfter(time: unknown): string | undefined {
   return ms >= 0 && ms < Date.UTC(10_000, 0) ? new Date(ms).toISOString() : undefined;
 }
 
-function isJson(value: unknown): value is Json {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
 function json(value: unknown): Json {
-  return isJson(value) ? value : {};
+  return isPlainObject(value) ? value : {};
 }
 
 function list(value: unknown): Json[] {

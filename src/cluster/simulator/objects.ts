@@ -2,6 +2,8 @@
  * The Kubernetes objects, as far as the simulator fills or reads them, and the merge patch. All other fields that a
  * client writes are kept.
  */
+import { isPlainObject } from '../../config/tiers.js';
+
 export type Labels = Readonly<Record<string, string>>;
 
 export interface OwnerReference {
@@ -15,7 +17,7 @@ export interface OwnerReference {
 
 export interface ObjectMeta {
   name: string;
-  generateName?: string;
+  generateName?: string | undefined;
   namespace: string;
   uid: string;
   resourceVersion: string;
@@ -24,9 +26,9 @@ export interface ObjectMeta {
   deletionTimestamp?: string;
   deletionGracePeriodSeconds?: number;
   labels?: Record<string, string>;
-  annotations?: Record<string, string>;
-  ownerReferences?: OwnerReference[];
-  managedFields?: object[];
+  annotations?: Record<string, string> | undefined;
+  ownerReferences?: OwnerReference[] | undefined;
+  managedFields?: object[] | undefined;
 }
 
 export interface KubeObject {
@@ -100,17 +102,13 @@ export interface Pod extends KubeObject {
 
 /** RFC 7386: null removes a field, an object is merged, all other values (lists too) replace. */
 export function mergePatch(target: unknown, patch: unknown): unknown {
-  if (!isRecord(patch)) return patch;
-  const merged: Record<string, unknown> = isRecord(target) ? { ...target } : {};
+  if (!isPlainObject(patch)) return patch;
+  const merged: Record<string, unknown> = isPlainObject(target) ? { ...target } : {};
   for (const [key, value] of Object.entries(patch)) {
     if (value === null) delete merged[key];
     else merged[key] = mergePatch(merged[key], value);
   }
   return merged;
-}
-
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** Kubernetes times have whole seconds, except those of a Lease. */

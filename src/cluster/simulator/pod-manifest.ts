@@ -7,7 +7,7 @@ export function specOf({
   graceSeconds = 30,
 }: {
   name: string;
-  image?: string;
+  image?: string | undefined;
   graceSeconds?: number;
 }): Pod['spec'] {
   return {

@@ -21,7 +21,7 @@ export interface NewPod {
   namespace?: string;
   labels?: Record<string, string>;
   annotations?: Record<string, string>;
-  image?: string;
+  image?: string | undefined;
   /** False: running with an address, but not ready. Default: true. */
   ready?: boolean;
   /** `Pending`: without an address and a running container. Default: `Running`. */
@@ -57,14 +57,7 @@ export class Pods {
     if (phase === 'Running') this.#run(status);
     if (phase === 'Running' && ready) this.#setReady(status, true);
     const { json } = this.#registry.create(pods, namespace, {
-      metadata: {
-        name,
-        labels,
-        ...(generateName === undefined ? {} : { generateName }),
-        ...(annotations ? { annotations } : {}),
-        ...(ownerReferences ? { ownerReferences } : {}),
-        ...(managedFields ? { managedFields } : {}),
-      },
+      metadata: { name, labels, generateName, annotations, ownerReferences, managedFields },
       spec,
       status,
     });

@@ -5,11 +5,12 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Clock } from '../../clock.js';
+import { isPlainObject } from '../../config/tiers.js';
 import { messageOf } from '../../errors.js';
 import { ApiError, badRequest, invalid } from './api-error.js';
 import { discoveryOf } from './discovery.js';
 import { countOf, listOf } from './lists.js';
-import { type Draft, isRecord } from './objects.js';
+import type { Draft } from './objects.js';
 import type { Registry } from './registry.js';
 import { type Target, targetOf, type Verb, verbOf } from './requests.js';
 import { selectorOf } from './selectors.js';
@@ -209,14 +210,14 @@ function recordOf(text: string): Record<string, unknown> {
   } catch (error) {
     throw badRequest(`the object provided is unrecognized: ${messageOf(error)}`);
   }
-  if (!isRecord(value)) throw badRequest('the object provided is unrecognized: not an object');
+  if (!isPlainObject(value)) throw badRequest('the object provided is unrecognized: not an object');
   return value;
 }
 
 function draftOf(text: string): Draft {
   const draft = recordOf(text);
   for (const field of ['metadata', 'spec', 'status']) {
-    if (draft[field] != null && !isRecord(draft[field])) throw badRequest(`${field}: not an object`);
+    if (draft[field] != null && !isPlainObject(draft[field])) throw badRequest(`${field}: not an object`);
   }
   return draft as Draft;
 }

@@ -230,7 +230,7 @@ export class StatefulSet {
         'statefulset.kubernetes.io/pod-name': name,
       },
       annotations: { ...template.metadata?.annotations },
-      ...(image === undefined ? {} : { image }),
+      image,
       phase: 'Pending',
       graceSeconds: Math.ceil(this.#options.graceMs / 1000),
       ownerReferences: [
