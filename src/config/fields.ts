@@ -198,10 +198,7 @@ export const headerList: Kind<[name: string, value: string][]> = {
   read(text) {
     const pairs = text.split(',').map((pair) => /^\s*([\w!#$%&'*+.^`|~-]+)=([\x21-\x7e]+)\s*$/.exec(pair));
     if (!pairs.every((pair) => pair !== null)) return wrong;
-    return check(
-      pairs.map(([, name = '', value = '']): [string, string] => [name, value]),
-      true,
-    );
+    return { value: pairs.map(([, name = '', value = '']): [string, string] => [name, value]) };
   },
 };
 

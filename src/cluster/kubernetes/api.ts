@@ -8,6 +8,7 @@
 import { readFile } from 'node:fs/promises';
 import * as http from 'node:http';
 import * as https from 'node:https';
+import { text } from 'node:stream/consumers';
 import { StringDecoder } from 'node:string_decoder';
 import { type Clock, Deadline, unlessAborted } from '../../clock.js';
 import { ConfigError, messageOf } from '../../errors.js';
@@ -64,7 +65,7 @@ export interface KubeApi {
 /** A page of 500 large pods is about 5 MB. */
 const maxResponseBytes = 64 * 1024 * 1024;
 const maxLineLength = 16 * 1024 * 1024;
-const maxErrorBytes = 2_000;
+const maxErrorLength = 2_000;
 
 export async function connectKubernetes(config: AccessConfig, clock: Clock): Promise<KubeApi> {
   try {
@@ -90,21 +91,13 @@ class HttpKubeApi implements KubeApi {
   }
 
   json<T>(request: KubeRequest): Promise<T> {
-    return this.#answer(
-      request,
-      async (response) => JSON.parse(await readAll(response, maxResponseBytes, request)) as T,
-    );
+    return this.#answer(request, async (response) => JSON.parse(await text(limited(response, request))) as T);
   }
 
   items<T>(request: KubeRequest, onItem: (item: unknown) => void): Promise<T> {
     return this.#answer(request, async (response) => {
       const reader = new ItemReader(onItem);
-      let size = 0;
-      for await (const chunk of response as AsyncIterable<Buffer>) {
-        size += chunk.length;
-        if (size > maxResponseBytes) throw tooLarge(request);
-        reader.push(chunk);
-      }
+      for await (const chunk of limited(response, request)) reader.push(chunk);
       return reader.end() as T;
     });
   }
@@ -165,7 +158,7 @@ class HttpKubeApi implements KubeApi {
     }
     const status = response.statusCode ?? 0;
     if (status >= 200 && status < 300) return response;
-    throw errorOf(request, status, response.headers, await readAll(response, maxErrorBytes));
+    throw errorOf(request, status, response.headers, await startOf(response));
   }
 
   async #token(signal: AbortSignal): Promise<string | undefined> {
@@ -229,27 +222,28 @@ function explain(error: unknown, request: KubeRequest, { signal }: Deadline): Er
   return new KubeError(why, undefined, 'Unreachable');
 }
 
-function tooLarge(request: KubeRequest): KubeError {
+/** The response in chunks; fails beyond the limit. */
+async function* limited(response: http.IncomingMessage, request: KubeRequest): AsyncGenerator<Buffer> {
   const mebibytes = maxResponseBytes / 1024 / 1024;
-  const message = `the response to ${nameOf(request)} is larger than ${mebibytes} MiB`;
-  return new KubeError(message, undefined, 'TooLarge');
-}
-
-/** Fails beyond the limit; without `request`, returns the text up to it. */
-async function readAll(
-  response: http.IncomingMessage,
-  limit: number,
-  request?: KubeRequest,
-): Promise<string> {
-  const chunks: Buffer[] = [];
   let size = 0;
   for await (const chunk of response as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > limit && request) throw tooLarge(request);
-    chunks.push(chunk);
-    if (size > limit) break;
+    if (size > maxResponseBytes) {
+      const message = `the response to ${nameOf(request)} is larger than ${mebibytes} MiB`;
+      throw new KubeError(message, undefined, 'TooLarge');
+    }
+    yield chunk;
   }
-  return Buffer.concat(chunks).subarray(0, limit).toString('utf8');
+}
+
+/** The text of an error, as long as one has to be. */
+async function startOf(response: http.IncomingMessage): Promise<string> {
+  let start = '';
+  for await (const chunk of response.setEncoding('utf8') as AsyncIterable<string>) {
+    start += chunk;
+    if (start.length > maxErrorLength) break;
+  }
+  return start.slice(0, maxErrorLength);
 }
 
 function errorOf(

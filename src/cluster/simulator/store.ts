@@ -2,7 +2,7 @@
  * Every object of the cluster and its latest changes. One counter gives every write its resourceVersion.
  *
  * An object is kept as its JSON text only: it is serialized once per version, however many lists and watches send it,
- * and every reader gets its own copy. A list at an older version takes the present and undoes the changes since then.
+ * and every reader gets its own copy. The later pages of a list read the snapshot that its first page has made.
  */
 import type { KubeObject, Labels } from './objects.js';
 import { type Resource, resources } from './resources.js';
@@ -25,8 +25,8 @@ export interface Change {
 }
 
 /**
- * The latest changes of one resource, oldest first: watches replay them and snapshots undo them. A version older than
- * the first of them is expired, and its client must list again.
+ * The latest changes of one resource, oldest first, which watches replay. A version older than the first of them is
+ * expired, and its client must list again.
  */
 export class History {
   readonly #limit: number;
@@ -151,24 +151,20 @@ export class Store {
     return now;
   }
 
-  /** Returns all objects at `version`, sorted by namespace and name, or undefined when that version is expired. */
+  /**
+   * Returns all objects at `version`, sorted by namespace and name: the latest one, or one that a list has read before.
+   * Undefined when that version is expired.
+   */
   snapshot(resource: Resource, namespace: string | undefined, version: number): Version[] | undefined {
-    const { history, objects: present } = this.#of(resource);
-    const first = history.after(version);
-    if (first === undefined) return undefined;
+    const { history, objects } = this.#of(resource);
+    if (history.after(version) === undefined) return undefined;
     const id = [resource.plural, namespace ?? '', version].join('|');
     const kept = this.#snapshots.get(id);
-    if (kept) return kept;
-    const objects = new Map<string, Version>();
-    const collections = namespace === undefined ? present.values() : [present.get(namespace) ?? new Map()];
-    for (const collection of collections) for (const one of collection.values()) objects.set(keyOf(one), one);
-    for (let position = history.end - 1; position >= first; position -= 1) {
-      const change = history.at(position);
-      if (!change || (namespace !== undefined && change.now.namespace !== namespace)) continue;
-      if (change.before) objects.set(keyOf(change.before), change.before);
-      else objects.delete(keyOf(change.now));
-    }
-    const sorted = [...objects].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, one]) => one);
+    if (kept || version !== this.#version) return kept;
+    const inNamespaces =
+      namespace === undefined ? [...objects.values()] : [objects.get(namespace) ?? new Map()];
+    const present: Version[] = inNamespaces.flatMap((all) => [...all.values()]);
+    const sorted = present.sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
     this.#snapshots.set(id, sorted);
     const [oldest] = this.#snapshots.keys();
     if (this.#snapshots.size > maxSnapshots && oldest !== undefined) this.#snapshots.delete(oldest);
