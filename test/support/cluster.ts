@@ -7,7 +7,7 @@ import {
   type ClusterOptions as SimulatedOptions,
   startCluster as startSimulated,
 } from '../../src/cluster/simulator/cluster.js';
-import type { Verb } from '../../src/cluster/simulator/requests.js';
+import type { Verb } from '../../src/cluster/simulator/resources.js';
 import type { AccessAttributes, RequestHooks } from '../../src/cluster/simulator/server.js';
 
 export interface ClusterOptions extends Omit<SimulatedOptions, 'hooks'> {
