@@ -1,33 +1,31 @@
 /** The answers of the router, from the schemas that validate and document them. Types only: nothing of them is bundled. */
 import type { Static } from 'typebox';
-import type * as consoleSchemas from '../../src/http/console-schemas.js';
-import type { Explained as ExplainedSchema } from '../../src/http/explain-schemas.js';
+import type * as operatorSchemas from '../../src/http/operator-schemas.js';
 import type * as recordSchemas from '../../src/http/record-schemas.js';
 import type * as schemas from '../../src/http/schemas.js';
-import type * as settingsSchemas from '../../src/http/settings-schemas.js';
 
-export type Session = Static<typeof consoleSchemas.SessionState>;
+export type Session = Static<typeof operatorSchemas.SessionState>;
 export type Status = Static<typeof schemas.Status>;
 export type Pool = Static<typeof schemas.Pool>;
 export type Released = Static<typeof schemas.Released>;
-export type Tiers = Static<typeof settingsSchemas.Tiers>;
+export type Tiers = Static<typeof operatorSchemas.Tiers>;
 export type Tier = Tiers['tiers'][string];
-export type Merchant = Static<typeof settingsSchemas.Merchant>;
+export type Merchant = Static<typeof operatorSchemas.Merchant>;
 export type Skipped = Merchant['skipped'][number];
-export type Explained = Static<typeof ExplainedSchema>;
-export type Preview = Static<typeof consoleSchemas.TiersPreview>;
-export type History = Static<typeof consoleSchemas.History>;
+export type Explained = Static<typeof operatorSchemas.Explained>;
+export type Preview = Static<typeof operatorSchemas.TiersPreview>;
+export type History = Static<typeof operatorSchemas.History>;
 export type HistoryPoint = History['points'][number];
 export type Replica = History['replicas'][number];
-export type Alert = Static<typeof consoleSchemas.AlertList>['alerts'][number];
-export type Recoveries = Static<typeof consoleSchemas.Recoveries>;
+export type Alert = Static<typeof operatorSchemas.AlertList>['alerts'][number];
+export type Recoveries = Static<typeof operatorSchemas.Recoveries>;
 export type RecoveryItem = Recoveries['items'][number];
 export type WorkflowNumbers = Static<typeof recordSchemas.RecordWorkflows>['workflows'][number];
 export type FailedRecords = Static<typeof recordSchemas.FailedRecords>;
 export type Handled = Static<typeof recordSchemas.HandledRecords>;
 export type HandledRecord = Handled['records'][number];
 
-type FoundEvents = Static<typeof consoleSchemas.FoundEvents>;
+type FoundEvents = Static<typeof operatorSchemas.FoundEvents>;
 /** The other fields depend on the type of the event. */
 export type RouterEvent = FoundEvents['events'][number] & { [field: string]: string | undefined };
 export type EventPage = Omit<FoundEvents, 'events'> & { events: RouterEvent[] };
@@ -38,7 +36,7 @@ interface LeaseEnd {
 }
 export type Call = Omit<Static<typeof schemas.Call>, 'lease_expires_at'> & LeaseEnd;
 export type WaitingCall = Static<typeof schemas.WaitingCall>;
-export type Timeline = Omit<Static<typeof consoleSchemas.Timeline>, 'live' | 'events'> & {
+export type Timeline = Omit<Static<typeof operatorSchemas.Timeline>, 'live' | 'events'> & {
   live: Call | null;
   events: RouterEvent[];
 };

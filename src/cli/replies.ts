@@ -1,10 +1,8 @@
 /** The router's replies: their types, and how lists are read to their end. */
 import type { Static } from 'typebox';
-import type * as consoleSchemas from '../http/console-schemas.js';
-import type { Explained as ExplainedSchema } from '../http/explain-schemas.js';
+import type * as operatorSchemas from '../http/operator-schemas.js';
 import type * as recordSchemas from '../http/record-schemas.js';
 import type * as schemas from '../http/schemas.js';
-import type * as settingsSchemas from '../http/settings-schemas.js';
 import type { Answer, RouterApi } from './api.js';
 import { Failure } from './failure.js';
 
@@ -13,27 +11,27 @@ export type Pool = Static<typeof schemas.Pool>;
 export type Pod = Static<typeof schemas.Pod>;
 export type Call = Static<typeof schemas.Call>;
 export type WaitingCall = Static<typeof schemas.WaitingCall>;
-export type Tiers = Static<typeof settingsSchemas.Tiers>;
+export type Tiers = Static<typeof operatorSchemas.Tiers>;
 export type Audit = Static<typeof schemas.Audit>;
 export type Removals = Static<typeof schemas.Removals>;
 export type RemovalsConfirmed = Static<typeof schemas.RemovalsConfirmed>;
-export type Merchant = Static<typeof settingsSchemas.Merchant>;
-export type Merchants = Static<typeof settingsSchemas.Merchants>;
+export type Merchant = Static<typeof operatorSchemas.Merchant>;
+export type Merchants = Static<typeof operatorSchemas.Merchants>;
 export type Allocated = Static<typeof schemas.Allocated>;
-export type Explained = Static<typeof ExplainedSchema>;
+export type Explained = Static<typeof operatorSchemas.Explained>;
 export type Released = Static<typeof schemas.Released>;
 export type Drained = Static<typeof schemas.Drained>;
 export type Undrained = Static<typeof schemas.Undrained>;
-export type AlertList = Static<typeof consoleSchemas.AlertList>;
+export type AlertList = Static<typeof operatorSchemas.AlertList>;
 export type Alert = AlertList['alerts'][number];
-export type History = Static<typeof consoleSchemas.History>;
+export type History = Static<typeof operatorSchemas.History>;
 /** Each type has fields of its own. */
-export type RouterEvent = Static<typeof consoleSchemas.FoundEvents>['events'][number] & {
+export type RouterEvent = Static<typeof operatorSchemas.FoundEvents>['events'][number] & {
   readonly [field: string]: unknown;
 };
 type WithEvents<T> = Omit<T, 'events'> & { events: RouterEvent[] };
-export type FoundEvents = WithEvents<Static<typeof consoleSchemas.FoundEvents>>;
-export type Timeline = WithEvents<Static<typeof consoleSchemas.Timeline>>;
+export type FoundEvents = WithEvents<Static<typeof operatorSchemas.FoundEvents>>;
+export type Timeline = WithEvents<Static<typeof operatorSchemas.Timeline>>;
 export type RecordWorkflows = Static<typeof recordSchemas.RecordWorkflows>;
 export type RecordNumbers = RecordWorkflows['workflows'][number];
 export type StuckRecords = Static<typeof recordSchemas.StuckRecords>;

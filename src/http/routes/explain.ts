@@ -2,7 +2,7 @@
 import { judge } from '../../calls/explanation.js';
 import { type App, documented, type HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
-import { ExplainBody, Explained } from '../explain-schemas.js';
+import { ExplainBody, Explained } from '../operator-schemas.js';
 import { defaultCallTemplate } from '../providers/ws-url.js';
 import { ErrorAnswer, errorOf } from '../schemas.js';
 import { parseWait } from './calls.js';

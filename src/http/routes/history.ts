@@ -2,9 +2,9 @@
 import type { Static } from 'typebox';
 import type { StoreEvent } from '../../calls/events.js';
 import { AppError, ConfigError } from '../../errors.js';
-import * as shapes from '../console-schemas.js';
 import { type App, documented, type HttpContext } from '../context.js';
 import { inTime, withDeadline } from '../deadline.js';
+import * as shapes from '../operator-schemas.js';
 import { CallParams, ErrorAnswer, errorOf } from '../schemas.js';
 import { showCall } from './operators.js';
 

@@ -3,11 +3,10 @@ import Type from 'typebox';
 import { serializeTierConfig } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
 import { logOf, param } from '../action-log.js';
-import { TiersPreview } from '../console-schemas.js';
 import { type App, documented, type HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
+import { Merchant, Merchants, Tiers, TiersPreview } from '../operator-schemas.js';
 import * as schemas from '../schemas.js';
-import { Merchant, Merchants, Tiers } from '../settings-schemas.js';
 
 const AnyObject = Type.Record(Type.String(), Type.Unknown(), { description: 'a JSON object' });
 

@@ -1,7 +1,122 @@
-/** The shapes of requests and responses of the console; see schemas.ts. */
+/** The shapes of requests and responses for operators, beside those of schemas.ts: settings, explain, the console. */
 import Type from 'typebox';
-import { Call, flag, limit, orNull, seconds, text, texts, whole } from './schemas.js';
-import { skippedSteps } from './settings-schemas.js';
+import { AllocateBody, Call, flag, limit, orNull, seconds, text, texts, whole } from './schemas.js';
+
+const Hold = Type.Object(
+  {
+    max_wait: text('the longest wait'),
+    max_waiting: whole('the most calls that wait at once'),
+  },
+  { description: 'calls that find no pod may wait for one, by these rules; absent: they are refused' },
+);
+export const Tiers = Type.Object({
+  tiers: Type.Record(
+    Type.String(),
+    Type.Object({
+      type: text('`exclusive` or `shared`'),
+      target: whole('how many pods it should have'),
+      max_concurrent: Type.Optional(whole('maximum calls per pod of a shared tier')),
+    }),
+    { description: 'by name' },
+  ),
+  default_chain: texts('the tiers that a call tries, in order'),
+  hold: Type.Optional(Hold),
+  version: whole('grows with every change; also the `ETag`'),
+  warnings: Type.Optional(texts('accepted settings that may be mistakes; only in the response to `PUT`')),
+});
+
+export const skippedSteps = Type.Array(
+  Type.Object({ step: text('the step as configured'), reason: text('why it is skipped') }),
+  { description: 'configured steps that do not name a pool' },
+);
+export const Merchant = Type.Object({
+  merchant_id: text('the merchant'),
+  tier: Type.Optional(text('the tier at which its default chain begins, if configured')),
+  pool: Type.Optional(text('its own pool, which is tried first, if configured')),
+  fallback: Type.Optional(texts('the tiers that replace the default chain, if configured')),
+  hold: Type.Optional(Hold),
+  priority: Type.Optional(whole('0 to 9: among waiting calls, a higher one is served first; default 0')),
+  weight: Type.Optional(whole('1 to 100: share of the pods among merchants of one priority; default 1')),
+  max_calls: Type.Optional(whole('the most live calls of this merchant; absent: no limit')),
+  fallback_number: Type.Optional(
+    text('the number to which a held caller is connected when the wait expires'),
+  ),
+  chain: texts('the pools that a call of this merchant tries, in order'),
+  skipped: skippedSteps,
+});
+export const Merchants = Type.Object({
+  merchants: Type.Array(Merchant, { description: 'all configured merchants, by id' }),
+});
+
+const { call_sid, ...rest } = AllocateBody.properties;
+
+export const ExplainBody = Type.Object(
+  { call_sid: Type.Optional(call_sid), ...rest },
+  { description: "a JSON object with an allocate's fields; without call_sid it is about any new call" },
+);
+
+const pods = (which: string) => whole(`pods ${which}`);
+
+const Step = Type.Object({
+  pool: text('`pool:{tier}` or `merchant:{id}`'),
+  type: orNull(text('`exclusive` or `shared`; null if the pool does not exist')),
+  max_concurrent: whole('calls that one pod takes at once'),
+  pods: pods('of the pool'),
+  counted: flag('false: the chain has too many pods to look at each; the counts below are lower bounds'),
+  free: pods('that can take a call'),
+  busy: pods('that have as many calls as they can take'),
+  draining: pods('that drain'),
+  terminating: pods('that terminate'),
+  not_ready: pods('that are not ready'),
+  awaiting_report: pods('that must report first'),
+  unconfirmed: pods('held by the removal brake'),
+  set_back: pods('on which calls failed: used if the chain has no other free pod'),
+  misplaced: pods('with room that are missing from the available set; the sweep repairs that'),
+  unreadable: pods('with a key of a wrong type, or blocked by hand'),
+  result: Type.Union([Type.Literal('taken'), Type.Literal('passed_over'), Type.Literal('not_tried')], {
+    description: 'what allocate would do with this pool',
+  }),
+  reason: text('why'),
+});
+
+export const Explained = Type.Object({
+  success: Type.Literal(true),
+  would: Type.Union([Type.Literal('allocate'), Type.Literal('wait'), Type.Literal('refuse')], {
+    description: 'what an allocate would do now',
+  }),
+  code: orNull(text('the error code of a refusal; null without one')),
+  summary: text('the answer as a sentence'),
+  pod_name: orNull(text('a pod that the call may get: an exclusive pool gives any of its free pods')),
+  source_pool: orNull(text('the pool of that pod')),
+  was_existing: flag('whether the call already has this pod'),
+  merchant_id: text('the merchant; empty without one'),
+  max_calls: orNull(whole('most live calls of the merchant; null without a limit')),
+  live_calls: orNull(whole('live calls that count against this limit; null without a limit')),
+  queue: orNull(
+    Type.Object(
+      {
+        position: orNull(whole('the place that the call would have in its queue; null if it would not wait')),
+        waiting: whole('calls that wait in the same queue'),
+        max_waiting: whole('most calls that may wait in it'),
+        waiting_all: whole('calls that wait in all queues'),
+        max_waiting_all: whole('most calls that may wait in all queues'),
+        higher_priority: whole('calls of a higher priority that wait for a pool of the chain'),
+      },
+      { description: 'null if the call may not wait' },
+    ),
+  ),
+  steps: Type.Array(Step, {
+    description: 'the pools of the chain, in the order in which allocate tries them',
+  }),
+  skipped: skippedSteps,
+  next: Type.Array(
+    Type.Object({
+      text: text('what would free a place'),
+      at: orNull(text('when; null if that is not known')),
+    }),
+    { description: 'what would free a place, the earliest first; empty if the call would get a pod' },
+  ),
+});
 
 export const SignInBody = Type.Object(
   // Any type, because the error of the validator would quote the key.
