@@ -8,15 +8,10 @@ import type { LoopState } from '../loop.js';
 import { type Condition, condition } from './alert-rules.js';
 import { Tally } from './alert-samples.js';
 
-/** Refused calls by reason. */
-export type Refused = Record<keyof typeof refusedSummaries, number>;
-
+/** Refused calls by reason, named as in the history. */
+type Refused = Record<keyof typeof refusedSummaries, number>;
 /** Waits for a pod by their end. */
-export interface EndedWaits {
-  waitsServed: number;
-  waitsAbandoned: number;
-  waitsExpired: number;
-}
+type EndedWaits = Record<'waits_served' | 'waits_abandoned' | 'waits_expired', number>;
 
 /** What one check found. */
 export interface CheckResult {
@@ -57,7 +52,7 @@ const minWaits = 10;
 const minCrashes = 3;
 
 const refusedSummaries = {
-  noPods: (calls: number) =>
+  no_pods: (calls: number) =>
     calls === 1
       ? '1 call got no pod in the last 5 minutes: nothing in its chain was free'
       : `${calls} calls got no pod in the last 5 minutes: nothing in their chain was free`,
@@ -65,7 +60,7 @@ const refusedSummaries = {
     `${calls} ${calls === 1 ? 'call was' : 'calls were'} rejected in the last 5 minutes because a router was overloaded`,
 };
 const refusedReasons = new Map<string, keyof Refused>([
-  ['calls.no_pods', 'noPods'],
+  ['calls.no_pods', 'no_pods'],
   ['calls.overloaded', 'shed'],
 ]);
 
@@ -144,7 +139,7 @@ export class CallAlerts {
     if (!last) return [];
     const nowMs = this.#atMs;
     const own = { noPods: this.#noPods.within(refusedMs, nowMs), shed: this.#shed.within(refusedMs, nowMs) };
-    const noPods = Math.max(own.noPods, last.everywhere?.noPods ?? 0);
+    const noPods = Math.max(own.noPods, last.everywhere?.no_pods ?? 0);
     const shed = Math.max(own.shed, last.everywhere?.shed ?? 0);
     const full = this.#full.within(refusedMs, nowMs);
     const loops = [...this.#loops];
@@ -159,9 +154,9 @@ export class CallAlerts {
     const violations = last.loops.find(({ name }) => name === 'audit')?.counts.violations ?? 0;
     const unreadable = last.unreadable?.join(', ') ?? '';
     const setBack = namesOf(last.setBack ?? []);
-    const { waitsServed = 0, waitsAbandoned = 0, waitsExpired = 0 } = last.waits ?? {};
-    const unserved = waitsAbandoned + waitsExpired;
-    const waits = waitsServed + unserved;
+    const { waits_served = 0, waits_abandoned: abandoned = 0, waits_expired: expired = 0 } = last.waits ?? {};
+    const unserved = abandoned + expired;
+    const waits = waits_served + unserved;
     const oldestSeconds = Math.round((last.oldestWaitMs ?? 0) / 1000);
     return [
       condition('calls.store_down', nowMs, {
@@ -175,7 +170,7 @@ export class CallAlerts {
       }),
       condition('calls.no_pods', nowMs, {
         holds: () => own.noPods > 0,
-        summary: refusedSummaries.noPods(noPods),
+        summary: refusedSummaries.no_pods(noPods),
         details: { calls: noPods },
       }),
       condition('calls.overloaded', nowMs, {
@@ -191,7 +186,7 @@ export class CallAlerts {
       condition('calls.waits_unserved', nowMs, {
         holds: () => waits >= minWaits && unserved > maxUnservedShare * waits,
         summary: `${unserved} of ${waits} calls that waited for a pod in the last 10 minutes got none`,
-        details: { waits, abandoned: waitsAbandoned, expired: waitsExpired },
+        details: { waits, abandoned, expired },
       }),
       condition('calls.no_leader', nowMs, {
         // The lock may be in the store: without the store the leader is unknown.

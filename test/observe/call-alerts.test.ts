@@ -73,8 +73,8 @@ it('fires for a call that has waited for more than 30 s; unknown while the store
 
 it('fires if more than one in ten of at least ten waits got no pod', () => {
   const alerts = new CallAlerts(new Map());
-  const waits = (waitsServed: number, waitsAbandoned: number, waitsExpired: number) => {
-    alerts.update(check({ unserved: 1, waits: { waitsServed, waitsAbandoned, waitsExpired } }), 0);
+  const waits = (waits_served: number, waits_abandoned: number, waits_expired: number) => {
+    alerts.update(check({ unserved: 1, waits: { waits_served, waits_abandoned, waits_expired } }), 0);
     return holding(alerts);
   };
   expect(waits(4, 5, 0)).toEqual([]);
@@ -98,9 +98,9 @@ it('fires store_full, not store_down, until five minutes after the last rejected
 it('fires for the refused calls of this replica, with the number of all replicas', () => {
   const alerts = new CallAlerts(new Map());
   const found = (name: string) => alerts.conditions().find((one) => one.name === name);
-  alerts.update(check({ everywhere: { noPods: 5, shed: 6 } }), minute);
+  alerts.update(check({ everywhere: { no_pods: 5, shed: 6 } }), minute);
   expect([holding(alerts), alerts.hasRefused(minute)]).toEqual([[], false]);
-  alerts.update(check({ noPods: 1, shed: 2, everywhere: { noPods: 5, shed: 6 } }), minute);
+  alerts.update(check({ noPods: 1, shed: 2, everywhere: { no_pods: 5, shed: 6 } }), minute);
   expect(holding(alerts)).toEqual(['calls.no_pods', 'calls.overloaded']);
   expect(found('calls.no_pods')).toMatchObject({ details: { calls: 5 }, isShared: false });
   expect(found('calls.overloaded')).toMatchObject({ details: { calls: 6 }, isShared: false });

@@ -210,7 +210,7 @@ export class History {
     if (!refused) return alerts;
     return alerts.map((alert) => ({
       ...alert,
-      summary: refusedSummary(alert.name, refusedOf(refused)) ?? alert.summary,
+      summary: refusedSummary(alert.name, refused) ?? alert.summary,
     }));
   }
 
@@ -239,14 +239,8 @@ export class History {
     const { calls } = this.own;
     const sum = async (isNeeded: boolean, lastMs: number) =>
       snapshot && isNeeded ? unlessStoreFails(this.#everywhere(counts, lastMs)) : undefined;
-    const refused = await sum(noPods + shed > 0 || calls.hasRefused(nowMs), refusedMs);
-    const everywhere = refused && refusedOf(refused);
-    const waited = await sum(unserved > 0 || calls.hasUnserved(nowMs), waitsMs);
-    const waits = waited && {
-      waitsServed: waited.waits_served,
-      waitsAbandoned: waited.waits_abandoned,
-      waitsExpired: waited.waits_expired,
-    };
+    const everywhere = await sum(noPods + shed > 0 || calls.hasRefused(nowMs), refusedMs);
+    const waits = await sum(unserved > 0 || calls.hasUnserved(nowMs), waitsMs);
     this.#checked = counts;
     // The store responds but gives no snapshot: the index of the pools itself has a wrong type.
     const unreadable = snapshot
@@ -292,8 +286,6 @@ function gaugesOf({ activeCalls, waitingCalls, pools }: Snapshot): Gauges {
   const ofPools = { available: sum('available'), assigned: sum('assigned'), capacity: sum('capacity') };
   return { active_calls: activeCalls, ...ofPools, waiting: waitingCalls };
 }
-
-const refusedOf = ({ no_pods: noPods, shed }: Counts) => ({ noPods, shed });
 
 /** Undefined when the store fails. */
 async function unlessStoreFails<T>(
