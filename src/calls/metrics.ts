@@ -210,7 +210,7 @@ export class Metrics {
   readonly noPods = this.pools.noPods;
   readonly unmetDemand = this.pools.unmetDemand;
 
-  constructor({ processMetrics = true } = {}) {
+  constructor() {
     // Before the first audit 0 would be wrong.
     this.invariantViolations.remove();
     // A series that starts with its first event hides that event from `increase`: series with alerts start at 0.
@@ -223,20 +223,12 @@ export class Metrics {
     for (const provider of ['twilio', 'plivo', 'exotel']) this.webhookRefusals.inc({ provider }, 0);
     const operations = ['allocate', 'release', 'renew', 'report', 'drain', 'register', 'sweep', 'snapshot'];
     for (const operation of operations) this.storeErrors.inc({ operation }, 0);
-    if (!processMetrics) return;
-    collectProcessMetrics(this.registry);
   }
 
   observeStore(operation: string, outcome: StoreOutcome, seconds: number): void {
     this.storeDuration.observe({ operation }, seconds);
     if (outcome === 'error') this.storeErrors.inc({ operation });
     if (outcome === 'full') this.storeFull.inc();
-  }
-
-  /** The Prometheus text; see `update`. */
-  async render(snapshot: Snapshot | undefined, loops: readonly LoopState[] = []): Promise<string> {
-    await this.update(snapshot, loops);
-    return this.registry.metrics();
   }
 
   /** Sets the gauges for a scrape. `snapshot` is undefined when the store does not respond. */

@@ -6,7 +6,7 @@ import { EventSearch } from '../calls/event-search.js';
 import { EventFeed } from '../calls/events.js';
 import { History } from '../calls/history/history.js';
 import { prepareStore } from '../calls/import.js';
-import { type MetricData, Metrics } from '../calls/metrics.js';
+import { collectProcessMetrics, type MetricData, Metrics } from '../calls/metrics.js';
 import { CallRouter } from '../calls/router.js';
 import { Settings } from '../calls/settings.js';
 import { checkStore } from '../calls/store/check.js';
@@ -81,6 +81,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   };
   try {
     const metrics = new Metrics();
+    collectProcessMetrics(metrics.registry);
     const tracing = await startTracing(config, { clock, log });
     if (tracing) stops.push(() => tracing.stop());
     const redisUrl = await openEngine(config, stops, log);

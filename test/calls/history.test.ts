@@ -224,7 +224,7 @@ describe('a row', () => {
 
 describe('counts', () => {
   it('are those of the metrics, and the difference since', async () => {
-    const metrics = new Metrics({ processMetrics: false });
+    const metrics = new Metrics();
     metrics.allocations.inc({ pool: 'pool:gold', status: 'success' }, 3);
     metrics.allocations.inc({ pool: 'pool:basic', status: 'success' }, 2);
     metrics.allocations.inc({ pool: 'pool:basic', status: 'existing' });

@@ -1,7 +1,7 @@
 /** Series of pools: bounded, and removed with their pools. */
 import { expect, it } from 'vitest';
 import { countsSince, readCounts } from '../../src/calls/history/counts.js';
-import { Metrics } from '../../src/calls/metrics.js';
+import { collectProcessMetrics, Metrics } from '../../src/calls/metrics.js';
 import { maxSeries } from '../../src/calls/pool-metrics.js';
 import type { PoolCounts, Snapshot } from '../../src/calls/store/replies.js';
 
@@ -31,13 +31,18 @@ function callsOf(metrics: Metrics, pool: string): void {
   metrics.unmetDemand.inc({ tier: pool });
 }
 
+async function render(metrics: Metrics, snapshot: Snapshot | undefined): Promise<string> {
+  await metrics.update(snapshot, []);
+  return metrics.registry.metrics();
+}
+
 const seriesOf = (text: string, pattern: RegExp) => text.split('\n').filter((line) => pattern.test(line));
 
 it('5,000 merchant pools have the series of 200, and the others are summed', async () => {
-  const metrics = new Metrics({ processMetrics: false });
+  const metrics = new Metrics();
   const pools = merchants(5_000);
   for (const pool of pools) callsOf(metrics, pool);
-  const text = await metrics.render(snapshotOf(['pool:gold', ...pools]));
+  const text = await render(metrics, snapshotOf(['pool:gold', ...pools]));
   for (const name of ['allocations_total', 'releases_total', 'pool_unmet_demand_total', 'no_pods_total']) {
     const own = seriesOf(text, new RegExp(`^smart_router_${name}\\{.*merchant:m`));
     expect([name, own.length]).toEqual([name, maxSeries]);
@@ -50,8 +55,8 @@ it('5,000 merchant pools have the series of 200, and the others are summed', asy
 });
 
 it('series of deleted pools are removed after 60 scrapes without a change, and what they counted is kept', async () => {
-  const metrics = new Metrics({ processMetrics: false });
-  const scrape = (pools: readonly string[]) => metrics.render(snapshotOf(['pool:gold', ...pools]));
+  const metrics = new Metrics();
+  const scrape = (pools: readonly string[]) => render(metrics, snapshotOf(['pool:gold', ...pools]));
   for (let from = 0; from < 1_000; from += 100) {
     const pools = merchants(100, from);
     for (const pool of pools) callsOf(metrics, pool);
@@ -74,16 +79,17 @@ it('series of deleted pools are removed after 60 scrapes without a change, and w
 });
 
 it('while the store does not answer, no counter is removed', async () => {
-  const metrics = new Metrics({ processMetrics: false });
+  const metrics = new Metrics();
   callsOf(metrics, 'merchant:acme');
   let text = '';
-  for (let i = 0; i < 70; i++) text = await metrics.render(undefined);
+  for (let i = 0; i < 70; i++) text = await render(metrics, undefined);
   expect(seriesOf(text, /allocations_total.*merchant:acme/)).toHaveLength(1);
   expect(seriesOf(text, /pool_assigned_pods\{/)).toEqual([]);
 });
 
 it('every gauge says what it is for a group of workers; the default is the sum', async () => {
   const { registry } = new Metrics();
+  collectProcessMetrics(registry);
   const gauges = (await registry.getMetricsAsJSON()).filter(({ type }) => String(type) === 'gauge');
   const of = (aggregator: string) =>
     gauges

@@ -14,7 +14,7 @@ const rows = new Map(
       return [name.replaceAll('`', ''), { type, labels: names, meaning }];
     }),
 );
-const { registry } = new Metrics({ processMetrics: false });
+const { registry } = new Metrics();
 new RecordMetrics(registry);
 const metrics = registry.getMetricsAsArray() as unknown as {
   name: string;

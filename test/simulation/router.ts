@@ -91,7 +91,7 @@ export class SimulatedRouter {
     const log = this.#log;
     const { clock } = process;
     this.link = store.link(process, dice);
-    const metrics = new Metrics({ processMetrics: false });
+    const metrics = new Metrics();
     this.#connection = new StoreConnection({
       url: '',
       keyPrefix: prefix,
