@@ -82,7 +82,6 @@ function keyOf({ name, kind }: Field<unknown>): string {
 export interface ReadFields<F> {
   /** Undefined for an unset or invalid variable. */
   values: Values<F>;
-  /** The keys of invalid values. */
   invalid: Set<string>;
   problems: string[];
   warnings: string[];

@@ -71,7 +71,6 @@ export const callLimitKeys: readonly string[] = [
   'fallback_number',
 ];
 
-/** The limits of a merchant. */
 export function readCallLimits(input: Record<string, unknown>, problem: Problem): CallLimits {
   const given = (key: string) => Object.hasOwn(input, key) && input[key] !== undefined;
   const number = (key: string, range: readonly [number, number]) =>

@@ -191,7 +191,6 @@ export class Connections {
     return statusCode >= 400 || connection.responses >= strangerRequests;
   }
 
-  /** Open requests of this connection. */
   countIn(socket: Socket): number {
     return this.#open.get(socket)?.exchanges.size ?? 0;
   }

@@ -47,7 +47,6 @@ export interface HttpContext {
   /** Undefined without DATABASE_URL. */
   records: RecordsAdmin | undefined;
   leadership: Pick<PoolManager, 'isLeader' | 'leader' | 'election' | 'nudge'>;
-  /** All loops of this process. */
   loops(): LoopState[];
   /** The metrics of all workers, as text; undefined if this process is the only one. */
   renderGroup?: (() => Promise<string>) | undefined;

@@ -26,7 +26,6 @@ const sealed = /^v1\.(\d{12,15})\.([\w-]{22})\.([\w-]{43})$/;
 /** Allowed difference between the clocks of two replicas. */
 const skewMs = 60_000;
 
-/** Creates a session and its cookie value. */
 export function sealSession(adminKey: string, expiresAtMs: number): { value: string; session: Session } {
   const nonce = randomBytes(16).toString('base64url');
   const text = `v1.${expiresAtMs}.${nonce}`;

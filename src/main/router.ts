@@ -47,7 +47,6 @@ export interface RunningRouter {
   context: HttpContext;
   /** Resolves when this replica loses its leadership and LEADER_LOSS=exit. */
   lostLeadership: Promise<void>;
-  /** The metrics of this process. */
   collectMetrics(): Promise<MetricData[]>;
   /** Finishes requests in flight, for at most `SHUTDOWN_TIMEOUT`. */
   stop(): Promise<void>;
@@ -297,7 +296,6 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   }
 }
 
-/** The receivers of alerts, as configured. */
 function alertSinks(config: Config, clock: Clock): AlertSink[] {
   const { alertWebhookUrl: url, alertWebhookSecret: secret, pagerdutyRoutingKey: routingKey } = config;
   const { pagerdutyUrl, pagerdutyLeastSeverity: minSeverity } = config;

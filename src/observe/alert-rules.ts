@@ -307,10 +307,8 @@ sum by (job, namespace, chain) (smart_router_no_pods_total unless smart_router_n
 } as const satisfies Record<string, readonly AlertRule[]>;
 
 type Rows = (typeof alertRules)[keyof typeof alertRules][number];
-/** The names of the router's own alerts. */
 export type ConditionName = Extract<Rows, { condition: string }>['condition'];
 
-/** The section of the runbook about a rule. */
 export const runbookOf = ({ alert }: AlertRule) => `docs/runbook.md#${alert.toLowerCase()}`;
 
 const rulesByCondition = new Map(

@@ -39,7 +39,6 @@ export class Level {
     return Math.min(this.#value, ...this.#lowest.values());
   }
 
-  /** Whether there are values of a whole hour. */
   coversAnHour(nowMs: number): boolean {
     return this.#firstMs !== undefined && nowMs - this.#firstMs >= hourMs;
   }

@@ -13,7 +13,6 @@ type Refused = Record<keyof typeof refusedSummaries, number>;
 /** Waits for a pod by their end. */
 type EndedWaits = Record<'waits_served' | 'waits_abandoned' | 'waits_expired', number>;
 
-/** What one check found. */
 export interface CheckResult {
   isStoreUp: boolean;
   /** Calls that got no pod since the last check. */

@@ -22,7 +22,6 @@ export interface Kubelet {
   onTerminating(): void;
   /** The grace period is over: the kubelet removes the pod now. */
   onDeadline(): void;
-  /** The object was removed. */
   onRemoved(): void;
 }
 

@@ -16,7 +16,6 @@ import { selectorOf } from './selectors.js';
 import type { Store } from './store.js';
 import type { Watches } from './watches.js';
 
-/** A request for an object or a collection. */
 export interface ApiRequest extends Target {
   /** The argument of `kubeconfigFor`; `anonymous` without a token. */
   readonly client: string;

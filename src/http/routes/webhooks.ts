@@ -190,7 +190,6 @@ function verify(context: HttpContext, provider: Provider, request: FastifyReques
   if (!isHostValid || !isSigned) throw wrongSignature(context, provider);
 }
 
-/** The address that the provider called. */
 function urlOf({ config }: HttpContext, request: FastifyRequest): string {
   return requestUrl({
     publicUrl: config.publicUrl,
