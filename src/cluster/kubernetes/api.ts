@@ -42,7 +42,7 @@ export class KubeError extends Error {
 }
 
 export interface KubeRequest {
-  method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  method?: 'GET' | 'POST' | 'PUT' | 'DELETE';
   /** From the root: `/api/v1/namespaces/...`. */
   path: string;
   query?: Readonly<Record<string, string>>;
@@ -188,7 +188,7 @@ class HttpKubeApi implements KubeApi {
     if (payload !== undefined) {
       options.headers = {
         ...(options.headers as http.OutgoingHttpHeaders),
-        'content-type': method === 'PATCH' ? 'application/merge-patch+json' : 'application/json',
+        'content-type': 'application/json',
         'content-length': Buffer.byteLength(payload),
       };
     }
