@@ -59,13 +59,13 @@ export class RecordStore {
     nowMs: number,
     only: string[] | null = null,
   ): Promise<Claim[]> {
-    const args = [this.table.workflowId, limit, worker, timeoutMs, only];
+    const args = [this.table.workflowId, limit, worker, timeoutMs, only] as const;
     const claimed = new ClaimedRows();
     const run = () =>
       this.#table.run((table) =>
         table.limit
           ? claimLimited(this.sessions, table, this.#turn, args, claimed)
-          : this.sessions.query<Row>(table.queries.claim, args, (client) => claimed.types(client)),
+          : this.sessions.query<Row>(table.queries.claim, [...args], (client) => claimed.types(client)),
       );
     const { rows } = await run().catch((error: unknown) => {
       // Another row for the same record: the claim is retried once.

@@ -162,7 +162,10 @@ function indexAdvice({ status, order, limit }: Workflow, name: string, isPlain: 
   const problem = limit
     ? `no index finds rows in ${queued} by ${quoteName([limit.key])} (limit.key): every claim reads all queued rows`
     : `no index finds rows in ${queued}: every claim reads the whole table`;
-  return `${problem}; CREATE INDEX${isPlain ? ' CONCURRENTLY' : ''} ON ${name} (${list}) WHERE ${quoteName([status.column])} = ${queued}`;
+  // Rows that were inserted together have the same time. Deduplicated, the entries of a key are one, which is read in full
+  // by every claim until the last of its rows is claimed.
+  const storage = limit ? ' WITH (deduplicate_items = off)' : '';
+  return `${problem}; CREATE INDEX${isPlain ? ' CONCURRENTLY' : ''} ON ${name} (${list})${storage} WHERE ${quoteName([status.column])} = ${queued}`;
 }
 
 async function workflowId(db: Queryable, name: string): Promise<number> {
@@ -316,6 +319,8 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     renewed: 'claimed_at = now()',
     requeued_from: processing,
     ...{ set_limit_key: '', limit_column: '', limit_value: '', pick: '', judge: '', or_waiting: '' },
+    keys_and_rows: '',
+    is_chosen: `($8::text[] IS NULL OR t.${idName}::text COLLATE "default" = ANY ($8))`,
     has_retry: String(workflow.retry !== undefined),
     is_waiting: '(c.not_before > now() AND c.attempts > 0)',
     failed_before: `(${touchedAt} IS NULL OR NOT isfinite(${touchedAt}) OR ${touchedAt} <= now() - $3 * interval '1 ms')`,

@@ -5,7 +5,7 @@ import { systemClock } from '../../src/clock.js';
 import type { ConfigError } from '../../src/errors.js';
 import { Sessions } from '../../src/records/sessions.js';
 import { RecordStore } from '../../src/records/store.js';
-import { openTable, type Table } from '../../src/records/table.js';
+import { openTable, type QueryName, type Table } from '../../src/records/table.js';
 import { defaultBounds, type Workflow } from '../../src/records/workflow.js';
 import { describePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
@@ -76,45 +76,69 @@ describePostgres('a limit per key', (postgres) => {
     expect(await race(pool, table)).toBeLessThanOrEqual(2);
   });
 
+  const pausing = [
+    'lockLimited',
+    'SELECT set_config',
+    'SELECT pg_advisory_xact_lock(1), set_config',
+  ] as const;
   it.each([
-    ['holds', undefined, 2],
+    ['holds', [], 2],
     [
       'without its locks is detected',
-      ['lockKeys', /ELSE pg_try_advisory_xact_lock\(.*\) END/, 'ELSE true END'],
+      [['lockLimited', /ELSE pg_try_advisory_xact_lock\(.*\) END/, 'ELSE true END']],
       4,
     ],
-    ['without its count is detected', ['claimLimited', /count\(c\.token\)/, '0'], 3],
-  ] as const)(
-    '%s, against a claim that is not committed and one that left a place',
-    async (_, edit, found) => {
-      const pool = postgres.pool();
-      await customers(pool, 'bigint', '1', 9);
-      const table = await openTable(pool, pagesWorkflow(limit(2)) as Workflow);
-      const queries = { ...table.queries };
-      if (edit) queries[edit[0]] = queries[edit[0]].replace(edit[1], edit[2]);
-      expect(queries[edit?.[0] ?? 'claim'] === table.queries[edit?.[0] ?? 'claim']).toBe(!edit);
-      const store = new RecordStore(new Sessions({ pool, clock: systemClock }), { ...table, queries });
-      const worker = await newWorker(pool);
-      const other = await postgres.client();
-      await other.query('BEGIN');
-      expect((await other.query(queries.lockKeys, [table.workflowId, 5, null, '60000', 2])).rows).toEqual([
-        { key: '1' },
-      ]);
-      await other.query(queries.claimLimited, [
-        table.workflowId,
-        edit?.[0] === 'claimLimited' ? 1 : 5,
-        worker,
-        300_000,
-        null,
-        ['1'],
-        false,
-      ]);
-      if (edit?.[0] !== 'claimLimited') await store.claim(worker, 5, 300_000, 0);
-      await other.query('COMMIT');
-      await store.claim(worker, 5, 300_000, 0);
-      expect(await most(pool)).toBe(found);
-    },
-  );
+  ] as const)('%s, against a claim that is not committed', async (_, edits, found) => {
+    const { pool, table, store, worker } = await broken(edits);
+    const other = await postgres.client();
+    await other.query('BEGIN');
+    const lock = [table.workflowId, 5, 5, null, 2, false, '60000', null];
+    const { rows } = await other.query(table.queries.lockLimited, lock);
+    expect(rows).toEqual([{ ids: expect.any(String), hashes: expect.any(String), key: '1' }]);
+    const claim = [table.workflowId, 5, worker, 300_000, rows[0].ids, rows[0].hashes];
+    await other.query(table.queries.claimLimited, claim);
+    await store.claim(worker, 5, 300_000, 0);
+    await other.query('COMMIT');
+    await store.claim(worker, 5, 300_000, 0);
+    expect(await most(pool)).toBe(found);
+  });
+
+  it.each([
+    ['holds', [pausing], 2],
+    [
+      'without its count under the locks is detected',
+      [pausing, ['claimLimited', 'count(*)', '0 * count(*)']],
+      4,
+    ],
+  ] as const)('%s, against a claim that is committed before its locks', async (_, edits, found) => {
+    const { pool, table, store, worker } = await broken(edits);
+    const other = await postgres.client();
+    await other.query('SELECT pg_advisory_lock(1)');
+    const late = store.claim(worker, 5, 300_000, 0);
+    await until(async () => {
+      const { rows } = await pool.query("SELECT FROM pg_stat_activity WHERE wait_event = 'advisory'");
+      return rows.length === 1;
+    }, 'its snapshot is taken');
+    const first = new RecordStore(new Sessions({ pool, clock: systemClock }), table);
+    expect(await first.claim(worker, 5, 300_000, 0)).toHaveLength(2);
+    await other.query('SELECT pg_advisory_unlock(1)');
+    expect(await late).toHaveLength(found - 2);
+    expect(await most(pool)).toBe(found);
+  });
+
+  /** A table with one key, and a store with changed statements. */
+  async function broken(edits: readonly (readonly [QueryName, string | RegExp, string])[]) {
+    const pool = postgres.pool();
+    await customers(pool, 'bigint', '1', 9);
+    const table = await openTable(pool, pagesWorkflow(limit(2)) as Workflow);
+    const queries = { ...table.queries };
+    for (const [name, find, replace] of edits) {
+      queries[name] = queries[name].replace(find, replace);
+      expect(queries[name]).not.toBe(table.queries[name]);
+    }
+    const store = new RecordStore(new Sessions({ pool, clock: systemClock }), { ...table, queries });
+    return { pool, table, store, worker: await newWorker(pool) };
+  }
 
   it.each([true, false])(
     'finds a free key behind thousands of rows of a full one, with an index: %s',
@@ -325,7 +349,7 @@ describePostgres('a limit per key', (postgres) => {
     await pool.query('ALTER TABLE pages ADD COLUMN customer bigint');
     expect((await storeOf(pool, pagesWorkflow(limit(1)))).table.advice).toEqual([
       expect.stringContaining(
-        `CREATE INDEX CONCURRENTLY ON "pages" ("customer", "updated_at") WHERE "status" = 'Queued'`,
+        `CREATE INDEX CONCURRENTLY ON "pages" ("customer", "updated_at") WITH (deduplicate_items = off) WHERE "status" = 'Queued'`,
       ),
     ]);
   });

@@ -42,12 +42,16 @@ describePostgres('the plan', (postgres) => {
       return comparisons(rows);
     };
     const claim = [workflowId, records, 1, 60_000, null];
-    const keys = Array.from({ length: 200 }, (_, i) => `page ${i + 1}`);
     const found: Record<string, number> = {
       claim: await compared(queries.claim, claim),
-      claimLimited: await compared(queries.claimLimited, [...claim, keys, true]),
-      claimLimitedScan: await compared(queries.claimLimitedScan, [...claim, keys, true]),
     };
+    const lock = [workflowId, records, 250, null, 125, true, '60000', null];
+    for (const name of ['lockLimited', 'lockLimitedScan'] as const) {
+      found[name] = await compared(queries[name], lock);
+      const locked = (await pool.query(queries[name], lock)).rows[0];
+      const args = [...claim.slice(0, 4), locked.ids, locked.hashes];
+      found[`claimLimited after ${name}`] = await compared(queries.claimLimited, args);
+    }
     const { rows } = await pool.query<Record<string, string>>(queries.claim, claim);
     const ids = rows.map((row) => row['smart_router.id'] ?? '');
     expect(ids).toHaveLength(records);

@@ -1,7 +1,6 @@
 -- Claims up to $2 queued records for worker $3: marks and claims them in one statement, in their order.
--- $1 workflow, $2 how many, $3 worker, $4 timeout in ms, $5 only these ids, or NULL
--- {pick}: pick.sql, or with a limit per key pick_limited.sql, $6 the keys that this transaction has locked, and $7 whether
--- records without a key begin.
+-- $1 workflow, $2 how many, $3 worker, $4 timeout in ms, the rest as in {pick}: pick.sql, or with a limit per key
+-- pick_limited.sql.
 -- Rows are found again by `= ANY`, never by a join: a planner that expects one row joins by nested loops, and one that
 -- expects many reads the whole table.
 WITH picked AS MATERIALIZED (

@@ -2,7 +2,10 @@
 -- the second of any. Reads all queued rows.
 -- $1 workflow, $2 how many
 WITH full_keys AS MATERIALIZED (
-{full_keys}
+  SELECT c.limit_key FROM smart_router.claims AS c
+  WHERE c.workflow = $1 AND c.limit_key IS NOT NULL AND c.token IS NOT NULL
+  GROUP BY c.limit_key
+  HAVING count(*) >= {limit_max}
 )
 SELECT queued.id::text COLLATE "default" AS record_id
 FROM (
