@@ -10,9 +10,10 @@
  * handed to the socket (gate.ts). Incomplete bodies and unread responses hold none; connections.ts limits those.
  *
  * Two measures: the requests in flight, at most `maxInFlight` for a new call and twice that for all; and the delay of the
- * event loop. If the loop was late in three samples in a row, the limit for new calls shrinks below the number in flight,
- * and grows again when the loop is on time. One long pause (garbage collection, a large sync) does not count. The delay
- * never brings the limit below `minLimit`: a slow machine with few callers rejects none of them.
+ * event loop. If the loop was late in three samples in a row, the limit for new calls shrinks below the number in flight.
+ * From then on it shrinks with every late sample, and grows again while the loop is on time. One long pause (garbage
+ * collection, a large sync) is not an overload. The delay never brings the limit below `minLimit`: a slow machine with few
+ * callers rejects none of them.
  *
  * Weakness: it does not see the kernel's queue in front of the process, only its effect on the loop.
  */
@@ -154,8 +155,10 @@ export class Admission {
   #adjust(lateMs: number, delayMs: number): void {
     this.#samples += 1;
     this.#minDelayMs = Math.min(this.#minDelayMs, lateMs);
-    if (this.#samples < samplesPerWindow) return;
-    if (this.#minDelayMs > delayMs) {
+    const isLate = this.#minDelayMs > delayMs;
+    // Once the limit is lowered, each late sample counts: a limit that is too high grows a backlog that takes seconds to reject.
+    if (this.#samples < samplesPerWindow && !(isLate && this.isLate)) return;
+    if (isLate) {
       const present = Math.min(this.#limit, this.#maxSeenInFlight);
       const share = Math.max(0.25, delayMs / this.#minDelayMs);
       this.#limit = Math.min(this.#maxInFlight, Math.max(minLimit, Math.floor(present * share)));

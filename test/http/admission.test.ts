@@ -90,6 +90,15 @@ it('a loop that is always late accepts fewer new calls than are in flight, never
   expect(admission.callLimit).toBe(minLimit);
 });
 
+it('a limit that is lowered already shrinks with every late sample', () => {
+  const { admission, enter, look } = setUp({ lateMs: 40 });
+  enter(500);
+  look(3);
+  expect(admission.callLimit).toBe(312);
+  look(1);
+  expect(admission.callLimit).toBe(195);
+});
+
 it('with fewer in flight than the minimum limit no request is rejected, for any delay of the loop', () => {
   const { admission, enter, look } = setUp({ lateMs: 5000 });
   enter(minLimit - 1);
