@@ -177,7 +177,7 @@ const importAll = routerCommand<{ apply?: true }>({
   examples: [
     ['merchants import merchants.json', 'show what would change'],
     ['merchants import merchants.json --apply', 'do it'],
-    ['gunzip -c merchants.json.gz | smart-router merchants import - --apply', ''],
+    ['merchants import - --apply < merchants.json', 'from standard input'],
   ],
   args: [jsonArgument],
   options: [applyOption],
