@@ -20,7 +20,7 @@ export type Word = keyof Actions['byWord'];
 
 export function actionsOf(parts: Needs<Exclude<keyof DemoParts, 'actions'>>) {
   const { clock, signal, log, sleep, later, until, counts, eventLog, records, engine, cluster } = parts;
-  const { dice, routers, agents, callers, operator } = parts;
+  const { random, routers, agents, callers, operator } = parts;
   /** `drained`: the agents that the action `drain` has drained. */
   const state = { isApiDown: false, isStorePaused: false, drained: new Set<string>() };
   let flushes = 0;
@@ -33,7 +33,7 @@ export function actionsOf(parts: Needs<Exclude<keyof DemoParts, 'actions'>>) {
     const ready = agents.ready.map(({ name }) => name).filter((name) => !state.drained.has(name));
     const busy = ready.filter((name) => !isIdle(name));
     if (ready.length === 0) return say('no agent is ready');
-    const pod = dice.pick(busy.length > 0 ? busy : ready);
+    const pod = random.pick(busy.length > 0 ? busy : ready);
     await act(pod, isIdle(pod) ? '' : count(agents.callsOn(pod), 'call'));
   };
 
@@ -45,7 +45,7 @@ export function actionsOf(parts: Needs<Exclude<keyof DemoParts, 'actions'>>) {
 
   const placeCalls = async (number: number, pause: number, place: (talk: number) => Promise<unknown>) => {
     for (let i = 0; i < number && !signal.aborted; i++) {
-      const talkSeconds = dice.between(6, 9);
+      const talkSeconds = random.between(6, 9);
       later(0, () => place(talkSeconds));
       await sleep(pause);
     }

@@ -6,13 +6,13 @@ import { messageOf } from '../errors.js';
 import type { Actions } from './actions.js';
 import type { Agents } from './agents.js';
 import type { CallCounts, Callers } from './callers.js';
-import type { Dice } from './dice.js';
 import type { Engine } from './engine.js';
 import type { EventLog } from './event-log.js';
 import type { Line, LineKind } from './lines.js';
 import type { Operator } from './operator.js';
 import type { RecordPlane } from './records/plane.js';
 import type { Routers } from './routers.js';
+import type { SeededRandom } from './seeded-random.js';
 import type { Twilio } from './twilio.js';
 
 export interface DemoContext {
@@ -44,7 +44,7 @@ export interface DemoParts {
   twilio: Twilio;
   callers: Callers;
   operator: Operator;
-  dice: Dice;
+  random: SeededRandom;
   actions: Actions;
 }
 

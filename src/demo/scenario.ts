@@ -31,7 +31,7 @@ export class Scenario {
 
   /** `isOn`: whether actions run; calls do in any case. */
   constructor(
-    private readonly options: Needs<'dice' | 'callers' | 'actions'>,
+    private readonly options: Needs<'random' | 'callers' | 'actions'>,
     public isOn: boolean,
   ) {}
 
@@ -53,10 +53,10 @@ export class Scenario {
   }
 
   async #runSteps(): Promise<void> {
-    const { dice, signal } = this.options;
+    const { random, signal } = this.options;
     for (const [pause, step] of opening) await this.#runAfter(pause, step);
     while (!signal.aborted) {
-      for (const step of dice.shuffled(steps)) await this.#runAfter(dice.between(...pauseSeconds), step);
+      for (const step of random.shuffled(steps)) await this.#runAfter(random.between(...pauseSeconds), step);
     }
   }
 
@@ -72,12 +72,12 @@ export class Scenario {
 
   /** Keeps about six calls live: gold is full from time to time, so that calls fall back. */
   async #placeCalls(): Promise<void> {
-    const { dice, callers, sleep, later, signal } = this.options;
+    const { random, callers, sleep, later, signal } = this.options;
     const first = [undefined, 'acme', undefined, 'thrifty'];
     while (!signal.aborted) {
-      const merchant = first.length > 0 ? first.shift() : dice.pick(merchantMix);
-      later(0, () => callers.place(dice.between(4, 10), merchant));
-      await sleep(dice.between(0.7, 1.5));
+      const merchant = first.length > 0 ? first.shift() : random.pick(merchantMix);
+      later(0, () => callers.place(random.between(4, 10), merchant));
+      await sleep(random.between(0.7, 1.5));
     }
   }
 }

@@ -14,7 +14,7 @@ function dropOld(minutes: Map<number, unknown>, nowMs: number): void {
 }
 
 /** A value that rises and falls, like the number of stuck records. */
-export class Level {
+export class Gauge {
   readonly #lowest = new Map<number, number>();
   #value = 0;
   #atMs = Number.NEGATIVE_INFINITY;
@@ -45,7 +45,7 @@ export class Level {
 }
 
 /** A count of events, like failed sessions. */
-export class Tally {
+export class EventCount {
   readonly #counts = new Map<number, number>();
 
   add(count: number, nowMs: number): void {

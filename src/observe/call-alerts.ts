@@ -6,7 +6,7 @@
  */
 import type { LoopState } from '../loop.js';
 import { type Condition, condition } from './alert-rules.js';
-import { Tally } from './alert-samples.js';
+import { EventCount } from './alert-samples.js';
 
 /** Refused calls by reason, named as in the history. */
 type Refused = Record<keyof typeof refusedSummaries, number>;
@@ -74,17 +74,17 @@ export function refusedSummary(alert: string, everywhere: Refused): string | und
 
 interface LoopHistory {
   crashes: number;
-  crashed: Tally;
+  crashed: EventCount;
   lastRoundAt: string | null;
   changedMs: number;
 }
 
 export class CallAlerts {
   readonly #stallsAfterMs: ReadonlyMap<string, number>;
-  readonly #noPods = new Tally();
-  readonly #shed = new Tally();
-  readonly #full = new Tally();
-  readonly #unserved = new Tally();
+  readonly #noPods = new EventCount();
+  readonly #shed = new EventCount();
+  readonly #full = new EventCount();
+  readonly #unserved = new EventCount();
   readonly #loops = new Map<string, LoopHistory>();
   #last: CheckResult | undefined;
   #atMs = 0;
@@ -110,7 +110,7 @@ export class CallAlerts {
   #updateLoop({ name, crashes, last_round_at }: LoopState, isStoreUp: boolean): void {
     const known = this.#loops.get(name);
     if (!known) {
-      const first = { crashes, crashed: new Tally(), lastRoundAt: last_round_at, changedMs: this.#atMs };
+      const first = { crashes, crashed: new EventCount(), lastRoundAt: last_round_at, changedMs: this.#atMs };
       this.#loops.set(name, first);
       return;
     }

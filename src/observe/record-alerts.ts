@@ -1,7 +1,7 @@
 /** The alert conditions of records, from the events of the record plane. */
 import type { Clock } from '../clock.js';
 import { type Condition, condition } from './alert-rules.js';
-import { hourMs, Level, Tally } from './alert-samples.js';
+import { EventCount, Gauge, hourMs } from './alert-samples.js';
 import { thresholds } from './record-alert-rules.js';
 
 /** A firing condition lasts down to this share of its threshold, so that a value around the threshold does not flap. */
@@ -11,16 +11,16 @@ const quarterMs = hourMs / 4;
 const maxWorkflows = 1000;
 
 interface StuckRecords {
-  level: Level;
+  level: Gauge;
   oldestSeconds: number;
 }
 
 export class RecordAlerts {
   readonly #clock: Clock;
   readonly #stuck = new Map<string, StuckRecords>();
-  readonly #zombies = new Map<string, Tally>();
-  readonly #sessionsOk = new Tally();
-  readonly #sessionsFailed = new Tally();
+  readonly #zombies = new Map<string, EventCount>();
+  readonly #sessionsOk = new EventCount();
+  readonly #sessionsFailed = new EventCount();
   #isBreakerOpen: boolean | undefined;
   #isMassStall: boolean | undefined;
 
@@ -31,7 +31,7 @@ export class RecordAlerts {
   /** For the record plane. */
   readonly observer = {
     stuck: (workflow: string, records: number, oldestSeconds: number) => {
-      const stuck = bounded(this.#stuck, workflow, () => ({ level: new Level(), oldestSeconds }));
+      const stuck = bounded(this.#stuck, workflow, () => ({ level: new Gauge(), oldestSeconds }));
       if (!stuck) return;
       stuck.level.set(records, this.#clock.monotonic());
       stuck.oldestSeconds = oldestSeconds;
@@ -41,7 +41,7 @@ export class RecordAlerts {
       tally.add(1, this.#clock.monotonic());
     },
     zombie: (workflow: string) => {
-      bounded(this.#zombies, workflow, () => new Tally())?.add(1, this.#clock.monotonic());
+      bounded(this.#zombies, workflow, () => new EventCount())?.add(1, this.#clock.monotonic());
     },
     breaker: (isOpen: boolean) => {
       this.#isBreakerOpen = isOpen;

@@ -23,7 +23,7 @@ export interface RecordsStatus {
 }
 
 /** Operations that may run in another process: their arguments and results are plain data. */
-export const operationNames = ['numbers', 'look', 'failed', 'recent', 'reset', 'retry'] as const;
+export const operationNames = ['numbers', 'inspect', 'failed', 'recent', 'reset', 'retry'] as const;
 export type OperationName = (typeof operationNames)[number];
 export type RemoteOperations = Pick<RecordOperations, OperationName>;
 

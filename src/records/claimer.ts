@@ -19,7 +19,7 @@ import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
 import { maxClaimSize } from './claimed-rows.js';
 import type { RecordObserver } from './observer.js';
-import { maxUnclear, singly } from './row-faults.js';
+import { maxUnclear, oneByOne } from './row-faults.js';
 import { isReadTimeout, isRowFault, isSessionFault, isStatusKept, mayBeRowFault } from './sessions.js';
 import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
@@ -28,7 +28,7 @@ import type { Workflow } from './workflow.js';
 
 /** Longer than a statement runs after its client stopped waiting. */
 const unknownMs = 60_000;
-const betweenSinglyMs = 10_000;
+const oneByOnePauseMs = 10_000;
 
 /** After a lost reply: the latest token known then, tokens received since, and for how long to look. */
 interface Unknown {
@@ -59,8 +59,8 @@ export class Claimer {
   #turn: Promise<unknown> = Promise.resolve();
   #latestToken = 0n;
   #unknown: Unknown | undefined;
-  /** Not before, rows are claimed singly again after an error that may not be of a row. */
-  #singlyMs = 0;
+  /** Not before, rows are claimed one by one again after an error that may not be of a row. */
+  #oneByOneMs = 0;
 
   #batchSize: number;
 
@@ -124,9 +124,9 @@ export class Claimer {
     } catch (error) {
       if (!mayBeRowFault(error)) throw error;
       // The last time no row passed.
-      if (!isRowFault(error) && this.#options.clock.monotonic() < this.#singlyMs) throw error;
+      if (!isRowFault(error) && this.#options.clock.monotonic() < this.#oneByOneMs) throw error;
     }
-    return this.#keepProven(await this.#takeSingly(size));
+    return this.#keepProven(await this.#takeOneByOne(size));
   }
 
   #fit(claims: readonly Claim[]): void {
@@ -136,7 +136,7 @@ export class Claimer {
     this.#batchSize = Math.min(batchSize, Math.max(1, fitting));
   }
 
-  async #takeSingly(size: number): Promise<Claim[]> {
+  async #takeOneByOne(size: number): Promise<Claim[]> {
     const { store, clock } = this.#options;
     const claims: Claim[] = [];
     const take = async (id: string) => {
@@ -146,12 +146,12 @@ export class Claimer {
       return claimed.length > 0;
     };
     try {
-      const refused = await singly(await store.queued(Math.max(size, maxUnclear)), take);
+      const refused = await oneByOne(await store.queued(Math.max(size, maxUnclear)), take);
       const [first] = [...refused.values()].filter(isStatusKept);
       if (first !== undefined && claims.length === 0) throw new ClaimRefused(messageOf(first));
       for (const [id, error] of refused) await this.#setAside(id, error);
     } catch (error) {
-      if (mayBeRowFault(error)) this.#singlyMs = clock.monotonic() + betweenSinglyMs;
+      if (mayBeRowFault(error)) this.#oneByOneMs = clock.monotonic() + oneByOnePauseMs;
       if (claims.length === 0) throw error;
       // Process the claimed ones; the next batch meets the same error.
       if (isSessionFault(error)) this.#mayHoldUnknown();

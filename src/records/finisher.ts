@@ -19,7 +19,7 @@ import { messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Breaker } from './breaker.js';
 import type { RecordObserver } from './observer.js';
-import { singly } from './row-faults.js';
+import { oneByOne } from './row-faults.js';
 import { isLocked, isSessionFault, mayBeRowFault } from './sessions.js';
 import type { Spool } from './spool.js';
 import { type StatusGuard, whyUnchanged } from './status-guard.js';
@@ -231,7 +231,7 @@ export class Finisher {
       }
     };
     try {
-      for (const [outcome, refusal] of await singly(batch, write, this.block.othersPass)) {
+      for (const [outcome, refusal] of await oneByOne(batch, write, this.block.othersPass)) {
         await this.#writeRefused(outcome, refusal);
         left.delete(outcome);
       }

@@ -79,7 +79,7 @@ export class RecordOperations {
   /** Every workflow's numbers; fails if one of them cannot be read. */
   async list(): Promise<Inspection[]> {
     const found: Inspection[] = [];
-    for (const { name } of this.#options.workflows) found.push(await this.look(name, 1));
+    for (const { name } of this.#options.workflows) found.push(await this.inspect(name, 1));
     return found;
   }
 
@@ -98,9 +98,9 @@ export class RecordOperations {
   }
 
   /** One workflow's numbers, with its oldest stuck records. */
-  async look(name: string, most = maxShown): Promise<Inspection> {
+  async inspect(name: string, max = maxShown): Promise<Inspection> {
     const workflow = this.workflow(name);
-    return this.#run(() => inspect(this.#options.pool, workflow, { ...this.#bounds, most }));
+    return this.#run(() => inspect(this.#options.pool, workflow, { ...this.#bounds, max }));
   }
 
   /** Failed records, the newest first. */
@@ -198,7 +198,7 @@ export class RecordOperations {
       sum.records.push(...counts.records.slice(0, maxIds - sum.records.length));
       if (dryRun) {
         // Nothing has changed, so the rest is counted without a look at each.
-        const { failed, waitingForRetry } = await this.look(name, 1);
+        const { failed, waitingForRetry } = await this.inspect(name, 1);
         const rest = Math.max(0, failed + (waitingForRetry ?? 0) - sum.total);
         return { ...sum, requeued: sum.requeued + rest, total: sum.total + rest };
       }

@@ -1,6 +1,6 @@
 /**
  * Decides whether an error of a batch is the fault of one row. Some errors certainly are (`isRowFault`); most others may
- * be: a trigger fails for some rows, an id is too long for our index, a row is damaged. Then rows are tried singly. If
+ * be: a trigger fails for some rows, an id is too long for our index, a row is damaged. Then rows are tried one by one. If
  * others pass, the refused ones are at fault and are set aside; if none does, the cause may be the table or the rights.
  * Before an unclear error counts against a row, the row is tried again: after a change of the table, PL/pgSQL fails once in
  * every session that has a plan of a trigger, and that session is closed.
@@ -16,7 +16,7 @@ const maxStaleSessions = 10;
  * Runs `attempt` for each item; it resolves to whether it changed a row. Returns the errors of the items that are at
  * fault. Throws an error that may not be of a row; `othersPass`: a row has passed before.
  */
-export async function singly<T>(
+export async function oneByOne<T>(
   items: readonly T[],
   attempt: (item: T) => Promise<boolean>,
   othersPass = false,

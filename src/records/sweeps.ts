@@ -4,7 +4,7 @@
  * finds another one sweeping leaves it the rest: the one that never met another has swept everything up to its place.
  */
 import type { Logger } from '../observe/log.js';
-import { singly } from './row-faults.js';
+import { oneByOne } from './row-faults.js';
 import { mayBeRowFault } from './sessions.js';
 import type { Blocks, RecordStore, Recovered } from './store.js';
 import type { Bounds } from './workflow.js';
@@ -53,7 +53,7 @@ export class Sweeps {
         }
         const { records } = await store.stuck(batchSize, bounds, { unclaimed: false, judgesHeartbeats });
         const ids = records.map(({ id }) => id);
-        if ((await this.#recoverSingly(ids, recover, signal)) === 0) throw error;
+        if ((await this.#recoverOneByOne(ids, recover, signal)) === 0) throw error;
         continue;
       }
       if (!batch) return;
@@ -118,7 +118,7 @@ export class Sweeps {
         await onRecovered(recovered);
       } catch (error) {
         if (!mayBeRowFault(error)) throw error;
-        done += await this.#recoverSingly(ids, recover, signal);
+        done += await this.#recoverOneByOne(ids, recover, signal);
       }
     }
     return done;
@@ -140,7 +140,7 @@ export class Sweeps {
   }
 
   /** Resolves to how many were recovered or held. */
-  async #recoverSingly(ids: readonly string[], recover: Recover, signal: AbortSignal): Promise<number> {
+  async #recoverOneByOne(ids: readonly string[], recover: Recover, signal: AbortSignal): Promise<number> {
     const { log, workflow, onRecovered } = this.#options;
     let done = 0;
     const run = async (id: string, hold: boolean) => {
@@ -149,7 +149,7 @@ export class Sweeps {
       await onRecovered(recovered);
       return recovered.length > 0;
     };
-    for (const [id, error] of await singly(ids, (id) => run(id, false))) {
+    for (const [id, error] of await oneByOne(ids, (id) => run(id, false))) {
       const outcome = await run(id, true).then(
         () => 'held for a person',
         (again: unknown) => {

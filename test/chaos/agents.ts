@@ -3,7 +3,7 @@
  * any of the routers, and drop calls that the reply says are not theirs. A container that ends takes its calls with it.
  */
 import { type Client, createClient, type Reporter } from '../../src/client/index.js';
-import type { Dice } from '../../src/demo/dice.js';
+import type { SeededRandom } from '../../src/demo/seeded-random.js';
 import type { HistoryWriter } from '../history/writer.js';
 import type { KnownCall } from '../simulation/history.js';
 import type { CallHistory } from './call-history.js';
@@ -113,14 +113,14 @@ export class Agents {
   constructor(
     private readonly history: CallHistory,
     routers: readonly Router[],
-    dice: Dice,
+    random: SeededRandom,
     private readonly requests: HistoryWriter,
   ) {
     // As behind a load balancer that has not noticed a dead router yet.
     this.#fetchAny = async (input, init) => {
       const { pathname, search } = new URL(String(input));
       const { status, headers, text } = await requests.send(pathname, parsed(init?.body), async () => {
-        const response = await globalThis.fetch(dice.pick(routers).url + pathname + search, init);
+        const response = await globalThis.fetch(random.pick(routers).url + pathname + search, init);
         const text = await response.text();
         return { status: response.status, headers: response.headers, text, body: parsed(text) };
       });

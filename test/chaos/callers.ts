@@ -2,7 +2,7 @@
  * People who call: they ask any router, another one when it does not answer, hold for a while, and hang up. Some say so
  * twice, late, or never; half of them wait for a pod; some hang up during the connection; some providers allocate twice for one call.
  */
-import { Dice } from '../../src/demo/dice.js';
+import { SeededRandom } from '../../src/demo/seeded-random.js';
 import type { KnownCall } from '../simulation/history.js';
 import type { Agents, Life } from './agents.js';
 import type { CallHistory } from './call-history.js';
@@ -21,7 +21,7 @@ export class Callers {
   askedAgain = 0;
   #atOnce = 0;
   #isTaking = true;
-  readonly #dice: Dice;
+  readonly #random: SeededRandom;
 
   constructor(
     private readonly history: CallHistory,
@@ -29,7 +29,7 @@ export class Callers {
     private readonly agents: Agents,
     seed: number,
   ) {
-    this.#dice = new Dice(seed ^ 0x5eed);
+    this.#random = new SeededRandom(seed ^ 0x5eed);
   }
 
   get atOnce(): number {
@@ -40,7 +40,7 @@ export class Callers {
   async run(): Promise<void> {
     // By the clock, so that a busy machine does not make them rare.
     for (let nextMs = Date.now(); this.#isTaking; ) {
-      nextMs += (-Math.log(1 - this.#dice.next()) / callsPerSecond) * 1000;
+      nextMs += (-Math.log(1 - this.#random.next()) / callsPerSecond) * 1000;
       await wait(Math.max(0, nextMs - Date.now()));
       if (!this.#isTaking || this.#atOnce >= maxAtOnce) continue;
       this.begun += 1;
@@ -56,15 +56,15 @@ export class Callers {
   }
 
   async #call(sid: string): Promise<void> {
-    const dice = this.#dice;
-    if (dice.next() < 0.01) return this.#goAway(sid);
+    const random = this.#random;
+    if (random.next() < 0.01) return this.#goAway(sid);
     // The provider asks twice, perhaps at another router.
-    if (dice.next() < 0.03) void this.#allocate(sid);
+    if (random.next() < 0.03) void this.#allocate(sid);
     const given = await this.#allocate(sid);
     if (!given) return;
     const { call, life } = given;
-    if (dice.next() < 0.1) await this.#askAgain(call);
-    await wait(dice.between(0, 300));
+    if (random.next() < 0.1) await this.#askAgain(call);
+    await wait(random.between(0, 300));
     if (!life?.connect(call)) {
       this.history.over(call, 'no agent listens');
       await this.#release(call, undefined);
@@ -74,22 +74,22 @@ export class Callers {
     const wasThere = life.serving.get(sid) === call;
     life.hangUp(call, 'it ended');
     // The agent dropped the call or ended; the caller does not know that.
-    if (dice.next() < 0.02) return;
+    if (random.next() < 0.02) return;
     await this.#release(call, wasThere ? life : undefined);
   }
 
   /** Most are short, so that there are many; some are longer than a lease, and some of their callers renew. */
   async #talk(call: KnownCall, life: Life): Promise<void> {
-    const dice = this.#dice;
-    const isLong = dice.next() < 0.01;
-    const untilMs = Date.now() + (isLong ? dice.between(5000, 20_000) : dice.between(20, 500));
-    const renews = dice.next() < 0.3;
+    const random = this.#random;
+    const isLong = random.next() < 0.01;
+    const untilMs = Date.now() + (isLong ? random.between(5000, 20_000) : random.between(20, 500));
+    const renews = random.next() < 0.3;
     while (Date.now() < untilMs && life.serving.get(call.sid) === call && this.#isTaking) {
       await wait(Math.min(1500, untilMs - Date.now()));
       if (!renews || life.serving.get(call.sid) !== call) continue;
       const sentMs = Date.now();
       const fence = call.fence;
-      const { status } = await dice.pick(this.routers).post('/api/v1/renew', { call_sid: call.sid, fence });
+      const { status } = await random.pick(this.routers).post('/api/v1/renew', { call_sid: call.sid, fence });
       // A report may have returned another fence since: then this was about the old one.
       if ([404, 409].includes(status) && life.isAlive && call.fence === fence)
         this.history.denied(call, `a renewal was refused with ${status}`, sentMs);
@@ -100,13 +100,13 @@ export class Callers {
   async #goAway(sid: string): Promise<void> {
     this.gone += 1;
     const leaving = new AbortController();
-    setTimeout(() => leaving.abort(), this.#dice.between(0, 30));
+    setTimeout(() => leaving.abort(), this.#random.between(0, 30));
     await this.#post('/api/v1/allocate', { call_sid: sid }, leaving.signal);
   }
 
   async #allocate(sid: string): Promise<{ call: KnownCall; life: Life | undefined } | undefined> {
     const { history } = this;
-    const isWaiting = this.#dice.next() < 0.5;
+    const isWaiting = this.#random.next() < 0.5;
     const request = { call_sid: sid, ...(isWaiting ? { wait: '2s' } : {}) };
     let [before, sentMs] = [history.before(), Date.now()];
     let answer = await this.#insist('/api/v1/allocate', request);
@@ -162,7 +162,7 @@ export class Callers {
 
   async #release(call: KnownCall, life: Life | undefined): Promise<void> {
     const { history } = this;
-    const dice = this.#dice;
+    const random = this.#random;
     const { sid, fence } = call;
     const sentMs = Date.now();
     const first = await this.#post('/api/v1/release', { call_sid: sid, fence });
@@ -171,8 +171,8 @@ export class Callers {
       history.violated(`5: ${sid} was promised until ${call.leaseUntilMs}, and is not there to be released`);
     if (first.status === 0 || first.status === 503) {
       await this.#insist('/api/v1/release', { call_sid: sid, fence });
-    } else if (dice.next() < 0.05) {
-      await wait(dice.between(0, 1500));
+    } else if (random.next() < 0.05) {
+      await wait(random.between(0, 1500));
       const second = await this.#post('/api/v1/release', { call_sid: sid, fence });
       if (first.status === 200 && second.status === 200)
         history.violated(`7: the second release of ${sid} with fence ${fence} freed something`);
@@ -180,7 +180,7 @@ export class Callers {
   }
 
   #post(path: string, body: unknown, hangUp?: AbortSignal): Promise<Answer> {
-    return this.#dice.pick(this.routers).post(path, body, hangUp);
+    return this.#random.pick(this.routers).post(path, body, hangUp);
   }
 
   async #insist(path: string, body: unknown): Promise<Answer> {
@@ -190,7 +190,7 @@ export class Callers {
       const isWorthIt =
         answer.status === 0 || (answer.status === 503 && !refusals.includes(answer.body.code ?? ''));
       if (!isWorthIt) return answer;
-      await wait(this.#dice.between(100, 500));
+      await wait(this.#random.between(100, 500));
     }
     return answer;
   }

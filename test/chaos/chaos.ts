@@ -8,7 +8,7 @@
 import { execFile } from 'node:child_process';
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { Dice } from '../../src/demo/dice.js';
+import { SeededRandom } from '../../src/demo/seeded-random.js';
 import { checkInvariants } from '../support/invariants.js';
 import { until } from '../support/until.js';
 import { streamProblems } from './checks.js';
@@ -124,13 +124,13 @@ class Run {
 
   async faults(durationMs: number, signal: AbortSignal | undefined): Promise<void> {
     const { world } = this;
-    const dice = new Dice(this.options.seed);
+    const random = new SeededRandom(this.options.seed);
     const needed = this.options.sentinel ? 'sentinel' : 'one server';
     const known = faults.filter(({ needs }) => needs === undefined || needs === needed);
     const endMs = Date.now() + durationMs;
     while (Date.now() < endMs && !signal?.aborted) {
-      const gapMs = -Math.log(1 - dice.next()) * meanGapMs;
-      const { fault, place, forMs } = choose(dice, known);
+      const gapMs = -Math.log(1 - random.next()) * meanGapMs;
+      const { fault, place, forMs } = choose(random, known);
       await interruptible(Math.min(gapMs, endMs - Date.now()), signal);
       const key = fault.key(place);
       if (this.#running.has(key) || Date.now() >= endMs || signal?.aborted) continue;

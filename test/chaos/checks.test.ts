@@ -1,6 +1,6 @@
 /** The checks of chaos find each bad history, and accept good ones. */
 import { expect, it } from 'vitest';
-import { Dice } from '../../src/demo/dice.js';
+import { SeededRandom } from '../../src/demo/seeded-random.js';
 import type { StreamEvent } from '../processes/history.js';
 import { CallHistory } from './call-history.js';
 import { OnlyGrows, type RecordsBook, recordProblems, streamProblems } from './checks.js';
@@ -193,8 +193,8 @@ it('finds a decreasing number, unless the store has lost writes', () => {
 
 it('a seed gives the same faults again, and in time every kind of them', () => {
   const draw = (seed: number, count: number) => {
-    const dice = new Dice(seed);
-    return Array.from({ length: count }, () => choose(dice, faults)).map(({ fault, place, forMs }) => [
+    const random = new SeededRandom(seed);
+    return Array.from({ length: count }, () => choose(random, faults)).map(({ fault, place, forMs }) => [
       ...[fault.name, place, forMs],
     ]);
   };

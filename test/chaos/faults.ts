@@ -2,7 +2,7 @@
  * The faults. Each fault is begun at one place, held for a while and ended by the same function, so that nothing is
  * left broken; faults that would end each other share a key and do not overlap.
  */
-import type { Dice } from '../../src/demo/dice.js';
+import type { SeededRandom } from '../../src/demo/seeded-random.js';
 import { until } from '../support/until.js';
 import { type Attack, rejectedRequests, slowBodies, unreadAnswers } from './attackers.js';
 import type { Link, Router } from './routers.js';
@@ -310,9 +310,12 @@ export const faults: readonly Fault[] = [
   ...api,
 ];
 
-export function choose(dice: Dice, known: readonly Fault[]): { fault: Fault; place: number; forMs: number } {
+export function choose(
+  random: SeededRandom,
+  known: readonly Fault[],
+): { fault: Fault; place: number; forMs: number } {
   const all = known.reduce((sum, { weight }) => sum + weight, 0);
-  let rest = dice.next() * all;
+  let rest = random.next() * all;
   const isIt = ({ weight }: Fault) => {
     rest -= weight;
     return rest < 0;
@@ -321,7 +324,7 @@ export function choose(dice: Dice, known: readonly Fault[]): { fault: Fault; pla
   const [shortest, longest] = fault.lastsMs;
   return {
     fault,
-    place: Math.floor(dice.next() * fault.places),
-    forMs: Math.round(dice.between(shortest, longest)),
+    place: Math.floor(random.next() * fault.places),
+    forMs: Math.round(random.between(shortest, longest)),
   };
 }

@@ -2,7 +2,7 @@
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemClock } from '../../src/clock.js';
-import { Dice } from '../../src/demo/dice.js';
+import { SeededRandom } from '../../src/demo/seeded-random.js';
 import { HistoryWriter } from '../history/writer.js';
 import { type Cluster, startCluster } from '../support/cluster.js';
 import { quickestRoot } from '../support/postgres.js';
@@ -89,7 +89,7 @@ export async function openWorld({ seed, sentinel, folder, healing }: WorldOption
     for (const router of routers) router.start();
     const reader = new EventReader(store.redis);
     closing.push(() => reader.stop());
-    const agents = new Agents(history, routers, new Dice(seed ^ 0xa6e7), requests);
+    const agents = new Agents(history, routers, new SeededRandom(seed ^ 0xa6e7), requests);
     closing.push(() => agents.stop());
     const callers = new Callers(history, routers, agents, seed);
     closing.push(() => callers.stop());

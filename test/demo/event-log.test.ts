@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { StoreEvent } from '../../src/calls/events.js';
-import { Dice } from '../../src/demo/dice.js';
 import { EventLog } from '../../src/demo/event-log.js';
+import { SeededRandom } from '../../src/demo/seeded-random.js';
 
 let sequence = 0;
 function event(type: string, fields: Record<string, string>, atMs = 1000): StoreEvent {
@@ -99,11 +99,11 @@ describe('the event log of the demo', () => {
   });
 });
 
-describe('Dice', () => {
+describe('SeededRandom', () => {
   test('makes the same choices for the same seed, over the whole range', () => {
     const draw = (seed: number) => {
-      const dice = new Dice(seed);
-      return Array.from({ length: 1000 }, () => dice.pick(['a', undefined, 'c']));
+      const random = new SeededRandom(seed);
+      return Array.from({ length: 1000 }, () => random.pick(['a', undefined, 'c']));
     };
     expect(draw(7)).toEqual(draw(7));
     expect(draw(7)).not.toEqual(draw(8));

@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { Dice } from '../../src/demo/dice.js';
+import { SeededRandom } from '../../src/demo/seeded-random.js';
 import { root, wait } from '../chaos/child.js';
 import { HistoryWriter } from '../history/writer.js';
 import { quickestRoot } from '../support/postgres.js';
@@ -86,8 +86,8 @@ async function runSetting(
     const routers = await Routers.open(folder, env, history);
     closing.push(() => routers.stop());
     await routers.untilReady();
-    const dice = new Dice(options.seed);
-    const faultOf = faultOrder(options, dice);
+    const random = new SeededRandom(options.seed);
+    const faultOf = faultOrder(options, random);
     const traffic = new Traffic(options, routers, history, newRound(setting, 1, faultOf(1)));
     closing.push(() => traffic.stop());
     const capacity = new Capacity(group, traffic, podNames(options.pods));
@@ -110,7 +110,7 @@ async function runSetting(
       const round = newRound(setting, number, faultOf(number));
       traffic.round = round;
       traffic.released.clear();
-      await wait(dice.between(500, 2500));
+      await wait(random.between(500, 2500));
       options.onProgress?.(`${setting}: round ${number} of ${options.rounds}, ${round.fault}`);
       const master = await group.untilMaster();
       const startMs = performance.now();
@@ -118,7 +118,7 @@ async function runSetting(
       const next = await group.untilMaster(master);
       round.masterAtMs = performance.now();
       round.newMasterMs = round.masterAtMs - startMs;
-      if (round.fault !== 'planned') await wait(dice.between(0, 2000));
+      if (round.fault !== 'planned') await wait(random.between(0, 2000));
       await heal(next);
       const healedMs = performance.now();
       history.fault(round.fault, startMs, healedMs);
@@ -139,9 +139,9 @@ async function runSetting(
 }
 
 /** Every fault once before any of them a second time, in an order of the seed. */
-function faultOrder({ faults, rounds }: FailoverOptions, dice: Dice): (round: number) => FaultName {
+function faultOrder({ faults, rounds }: FailoverOptions, random: SeededRandom): (round: number) => FaultName {
   const order: FaultName[] = [];
-  while (order.length < rounds) order.push(...dice.shuffled(faults));
+  while (order.length < rounds) order.push(...random.shuffled(faults));
   return (round) => order[round - 1] ?? (faults[0] as FaultName);
 }
 

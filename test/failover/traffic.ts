@@ -3,7 +3,7 @@
  * its agent drops it. Two calls that hold one pod at once are a double allocation.
  */
 import { type Client, createClient, type Reporter } from '../../src/client/index.js';
-import { Dice } from '../../src/demo/dice.js';
+import { SeededRandom } from '../../src/demo/seeded-random.js';
 import { wait } from '../chaos/child.js';
 import { type HistoryWriter, toSent } from '../history/writer.js';
 import type { Answer, Routers } from './routers.js';
@@ -31,7 +31,7 @@ export class Traffic {
   readonly #clients: Client[] = [];
   readonly #reporters = new Map<string, Reporter>();
   readonly #overlaps = new Map<Call, { other: Call; sinceMs: number }[]>();
-  readonly #dice: Dice;
+  readonly #random: SeededRandom;
   #begun = 0;
   #isOpen = true;
 
@@ -42,7 +42,7 @@ export class Traffic {
     /** Calls that begin now belong to it. */
     public round: Round,
   ) {
-    this.#dice = new Dice(options.seed ^ 0x5eed);
+    this.#random = new SeededRandom(options.seed ^ 0x5eed);
     for (const pod of podNames(options.pods)) this.#serving.set(pod, new Map());
     if (options.agents) for (const pod of this.#serving.keys()) this.#startAgent(pod);
   }
@@ -51,7 +51,7 @@ export class Traffic {
   async run(): Promise<void> {
     // By the clock, so that a busy machine does not make them rare.
     for (let nextMs = performance.now(); this.#isOpen; ) {
-      nextMs += (-Math.log(1 - this.#dice.next()) / this.options.callsPerSecond) * 1000;
+      nextMs += (-Math.log(1 - this.#random.next()) / this.options.callsPerSecond) * 1000;
       await wait(Math.max(0, nextMs - performance.now()));
       if (this.#isOpen) void this.#call();
     }
@@ -75,8 +75,8 @@ export class Traffic {
     if (await this.#allocate(call)) {
       // On average 64 % of the pods are busy, for any number of pods.
       const scale = (1000 * this.options.pods) / this.options.callsPerSecond / 5;
-      const dice = this.#dice;
-      const lengthMs = scale * (dice.next() < 0.15 ? dice.between(5, 15) : dice.between(1, 3));
+      const random = this.#random;
+      const lengthMs = scale * (random.next() < 0.15 ? random.between(5, 15) : random.between(1, 3));
       let timer: NodeJS.Timeout | undefined;
       const talked = new Promise<void>((resolve) => {
         timer = setTimeout(resolve, lengthMs);
@@ -109,7 +109,7 @@ export class Traffic {
         if (!isCertain) await this.#release(call);
         return false;
       }
-      if (status !== 202) await wait(this.#dice.between(100, 400));
+      if (status !== 202) await wait(this.#random.between(100, 400));
     }
   }
 
@@ -123,12 +123,12 @@ export class Traffic {
         this.released.set(sid, call);
       }
       if (status !== 0 && status < 500) return;
-      await wait(this.#dice.between(100, 400));
+      await wait(this.#random.between(100, 400));
     }
   }
 
   #post(path: string, body: unknown, waitMs = 0): Promise<Answer> {
-    return this.routers.post(this.#dice.pick(this.routers.urls), path, body, waitMs);
+    return this.routers.post(this.#random.pick(this.routers.urls), path, body, waitMs);
   }
 
   #begin(call: Call): void {
@@ -193,7 +193,7 @@ export class Traffic {
     const sent = toSent(pathname, JSON.parse(String(init?.body ?? '{}')));
     const end = sent && this.history.begin(sent);
     try {
-      const response = await fetch(this.#dice.pick(this.routers.urls) + pathname + search, init);
+      const response = await fetch(this.#random.pick(this.routers.urls) + pathname + search, init);
       const text = await response.text();
       end?.(response.status, JSON.parse(text));
       return new Response(text, { status: response.status, headers: response.headers });

@@ -16,7 +16,7 @@ const slowestRate = 0.9;
 const fastestRate = 1.1;
 
 /** mulberry32: small, and the same everywhere. */
-function dice(seed: number): () => number {
+function random(seed: number): () => number {
   let state = seed;
   return () => {
     state = (state + 0x6d2b79f5) | 0;
@@ -40,7 +40,7 @@ export class World {
   #order = 0;
 
   constructor(seed: number, newElection: NewElection, record = new SharedRecord()) {
-    this.random = dice(seed);
+    this.random = random(seed);
     this.#newElection = newElection;
     this.record = record;
   }

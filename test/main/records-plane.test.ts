@@ -249,7 +249,7 @@ describeOnePostgres('the record plane', (postgres) => {
     await postgres
       .pool()
       .query("INSERT INTO pages (url, page_processing_status) VALUES ('https://x/', 'Failed')");
-    expect((await plane.operations().look('page-curation')).failed).toBe(1);
+    expect((await plane.operations().inspect('page-curation')).failed).toBe(1);
     await until(() => counted.includes('page-curation'), 'a sweep has counted stuck records');
     await plane.stop();
     expect(reporter()).toMatchObject({ running: false });

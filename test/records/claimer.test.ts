@@ -31,7 +31,7 @@ const newClaimer = (store: RecordStore, clock = new SkippingClock()) =>
   });
 
 describeOnePostgres('a claim whose reply is lost', (postgres) => {
-  it('is released, also while records are claimed singly', async () => {
+  it('is released, also while records are claimed one by one', async () => {
     const admin = postgres.pool();
     await teamTable(admin, 0);
     await admin.query("INSERT INTO pages (url) VALUES ('a'), ('b'), ('c')");

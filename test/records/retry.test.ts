@@ -105,7 +105,7 @@ describePostgres('a failed record', (postgres) => {
     expect(text).not.toContain('smart_router_records_keys_at_limit{');
 
     const operations = new RecordOperations({ pool, workflows: [workflow], log: silentLogger });
-    expect(await operations.look('pages')).toMatchObject({ queued: 1, failed: 2, waitingForRetry: 1 });
+    expect(await operations.inspect('pages')).toMatchObject({ queued: 1, failed: 2, waitingForRetry: 1 });
     const listed = await operations.failed('pages', 10);
     expect(listed.map(({ error, retrySeconds }) => [error, retrySeconds !== null])).toEqual([
       ['no', false],

@@ -23,7 +23,7 @@ describeOnePostgres('a database without a free session', (postgres) => {
     const operations = new RecordOperations({ pool, workflows, stuckAfterMs: 3_600_000, log });
     const reporter = new Reporter({ pool, clock: systemClock, log, source: 'test' });
     const asked = await Promise.allSettled([
-      operations.look('pages'),
+      operations.inspect('pages'),
       operations.history('pages'),
       operations.reset('pages', { dryRun: true }),
       operations.reset('pages', { dryRun: true, ids: ['x'] }),

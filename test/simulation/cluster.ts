@@ -9,7 +9,7 @@ import {
   type PodSource,
   VersionExpired,
 } from '../../src/cluster/pods.js';
-import type { Dice } from '../../src/demo/dice.js';
+import type { SeededRandom } from '../../src/demo/seeded-random.js';
 import type { HeldRecord, LeaseLock, LockRecord } from '../../src/leadership/leadership.js';
 import type { Process } from './time.js';
 
@@ -120,14 +120,14 @@ export class Cluster {
     this.#told.set(name, Math.max(version, this.#told.get(name) ?? 0));
   }
 
-  source(process: Process, dice: Dice): PodSource {
-    const ask = <T>(act: () => T) => this.#ask(process, dice, requestTimeoutMs, act);
+  source(process: Process, random: SeededRandom): PodSource {
+    const ask = <T>(act: () => T) => this.#ask(process, random, requestTimeoutMs, act);
     return {
       name: 'simulated',
       list: async () => {
         const list = await ask(() => {
-          const isStale = dice.next() < this.trouble.stale && this.#past.length > 0;
-          const past = isStale ? dice.pick(this.#past) : undefined;
+          const isStale = random.next() < this.trouble.stale && this.#past.length > 0;
+          const past = isStale ? random.pick(this.#past) : undefined;
           return past && Number(past.version) < (this.#told.get(process.name) ?? 0) ? past : this.#list();
         });
         this.#tell(process, Number(list.version));
@@ -135,12 +135,12 @@ export class Cluster {
       },
       exists: (name) => ask(() => this.#pods.has(name)),
       read: (name) => ask(() => this.#pods.get(name)),
-      watch: (version, signal) => this.#watch(process, dice, version, signal),
+      watch: (version, signal) => this.#watch(process, random, version, signal),
     };
   }
 
-  lock(process: Process, dice: Dice): LeaseLock {
-    const ask = <T>(timeoutMs: number, act: () => T) => this.#ask(process, dice, timeoutMs, act);
+  lock(process: Process, random: SeededRandom): LeaseLock {
+    const ask = <T>(timeoutMs: number, act: () => T) => this.#ask(process, random, timeoutMs, act);
     return {
       description: 'a simulated Lease',
       read: (timeoutMs) => ask(timeoutMs, () => this.#lease),
@@ -158,14 +158,14 @@ export class Cluster {
     return { pods: this.pods, version: this.version };
   }
 
-  async #ask<T>(process: Process, dice: Dice, timeoutMs: number, act: () => T): Promise<T> {
+  async #ask<T>(process: Process, random: SeededRandom, timeoutMs: number, act: () => T): Promise<T> {
     const { failure, loss, slow, slowMs, isDown } = this.trouble;
     const { clock } = process;
-    const fails = dice.next() < failure;
-    const isLost = dice.next() < loss;
-    const isSlow = dice.next() < slow;
-    const outMs = 1 + dice.next() * 4;
-    const backMs = 1 + dice.next() * 4 + (isSlow ? dice.next() * slowMs : 0);
+    const fails = random.next() < failure;
+    const isLost = random.next() < loss;
+    const isSlow = random.next() < slow;
+    const outMs = 1 + random.next() * 4;
+    const backMs = 1 + random.next() * 4 + (isSlow ? random.next() * slowMs : 0);
     return new Promise<T>((resolve, reject) => {
       let isOver = false;
       const end = (finish: () => void) => () =>
@@ -200,16 +200,16 @@ export class Cluster {
 
   async *#watch(
     process: Process,
-    dice: Dice,
+    random: SeededRandom,
     version: string,
     signal: AbortSignal,
   ): AsyncGenerator<PodChange> {
-    await this.#ask(process, dice, requestTimeoutMs, () => undefined);
+    await this.#ask(process, random, requestTimeoutMs, () => undefined);
     const cuts = this.#cuts;
     let at = Number(version);
     while (!signal.aborted) {
       if (this.#cuts !== cuts || this.trouble.isDown) {
-        if (dice.next() < 0.5) return;
+        if (random.next() < 0.5) return;
         throw new Error('read ECONNRESET');
       }
       if (at < this.#forgottenUpTo) throw new VersionExpired('too old resource version');
@@ -218,7 +218,7 @@ export class Cluster {
         continue;
       }
       for (const change of this.#changes.filter((one) => one.version > at)) {
-        await process.clock.sleep(1 + dice.next() * 5, signal);
+        await process.clock.sleep(1 + random.next() * 5, signal);
         at = change.version;
         this.#tell(process, at);
         yield { version: String(at), pod: change.pod };

@@ -2,7 +2,7 @@
  * The faults, with their places and durations. A schedule is a list made from a seed before the run, so that a run can be
  * repeated with a part of it, down to the faults that a failure needs.
  */
-import type { Dice } from '../../src/demo/dice.js';
+import type { SeededRandom } from '../../src/demo/seeded-random.js';
 import { noApiTrouble } from './cluster.js';
 import { noTrouble } from './store.js';
 import type { Snapshot } from './valkey.js';
@@ -264,12 +264,12 @@ const drawn = Object.entries(kinds);
 /** Kinds times places. */
 export const varieties = drawn.map(([, kind]) => kind).reduce((sum, { places }) => sum + placesOf[places], 0);
 
-export function schedule(dice: Dice, durationMs: number, count: number): Fault[] {
+export function schedule(random: SeededRandom, durationMs: number, count: number): Fault[] {
   const faults = Array.from({ length: count }, (): Fault => {
-    const [kind, { places, maxMs }] = dice.pick(drawn);
-    const place = places === 'one' ? -1 : Math.floor(dice.next() * placesOf[places]);
-    const atMs = Math.floor(dice.next() * durationMs);
-    return { kind, place, atMs, forMs: Math.min(Math.floor(dice.next() * maxMs), durationMs - atMs) };
+    const [kind, { places, maxMs }] = random.pick(drawn);
+    const place = places === 'one' ? -1 : Math.floor(random.next() * placesOf[places]);
+    const atMs = Math.floor(random.next() * durationMs);
+    return { kind, place, atMs, forMs: Math.min(Math.floor(random.next() * maxMs), durationMs - atMs) };
   });
   return faults.sort((a, b) => a.atMs - b.atMs);
 }

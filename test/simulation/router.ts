@@ -14,7 +14,7 @@ import { WaitStore } from '../../src/calls/store/wait-store.js';
 import { WaitQueue } from '../../src/calls/wait-queue.js';
 import type { PodSource } from '../../src/cluster/pods.js';
 import { parseTierConfig } from '../../src/config/tiers.js';
-import type { Dice } from '../../src/demo/dice.js';
+import type { SeededRandom } from '../../src/demo/seeded-random.js';
 import { Election } from '../../src/leadership/election.js';
 import { SupervisedLoop } from '../../src/loop.js';
 import { PoolManager } from '../../src/pool/manager.js';
@@ -52,7 +52,7 @@ export interface RouterOptions {
   store: Store;
   cluster: Cluster;
   times: LeaseTimes;
-  dice: Dice;
+  random: SeededRandom;
   rewire: Rewire | undefined;
   onLeader(isLeader: boolean): void;
   /** What an audit of this router, as leader, has found. */
@@ -85,12 +85,12 @@ export class SimulatedRouter {
 
   constructor(
     readonly process: Process,
-    { store, cluster, times, dice, rewire, onLeader, onAudited }: RouterOptions,
+    { store, cluster, times, random, rewire, onLeader, onAudited }: RouterOptions,
   ) {
     this.#times = times;
     const log = this.#log;
     const { clock } = process;
-    this.link = store.link(process, dice);
+    this.link = store.link(process, random);
     const metrics = new Metrics();
     this.#connection = new StoreConnection({
       url: '',
@@ -103,7 +103,7 @@ export class SimulatedRouter {
       },
     });
     const connection = this.#connection;
-    const source = cluster.source(process, dice);
+    const source = cluster.source(process, random);
     rewire?.({ connection, source, cluster });
     this.#alive = new AliveStamp({ connection, clock, log, afterFailover: 'report' });
     const calls = new CallStore(connection, times);
@@ -132,7 +132,7 @@ export class SimulatedRouter {
       leadership: (events) =>
         new Election({
           ...events,
-          lock: cluster.lock(process, dice),
+          lock: cluster.lock(process, random),
           durationMs: leaderDurationMs,
           renewDeadlineMs: 10_000,
           retryPeriodMs: 2000,

@@ -3,7 +3,7 @@
  * bound everything must work again. The same seed gives the same history, to the last line.
  */
 import { createHash } from 'node:crypto';
-import { Dice } from '../../src/demo/dice.js';
+import { SeededRandom } from '../../src/demo/seeded-random.js';
 import { checkHealed, checkKeys } from './checks.js';
 import { type Fault, plan, schedule } from './faults.js';
 import { cleanupIntervalMs, type Rewire, reconcileIntervalMs, times } from './router.js';
@@ -43,7 +43,7 @@ export interface SimulationOptions {
 }
 
 export function faultsOf(seed: number, count = 25): Fault[] {
-  return schedule(new Dice(seed ^ 0xfa17), faultyMs, count);
+  return schedule(new SeededRandom(seed ^ 0xfa17), faultyMs, count);
 }
 
 export async function simulate(seed: number, options: SimulationOptions = {}): Promise<Outcome> {

@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import type { Client } from '../../src/calls/store/connection.js';
 import { scripts } from '../../src/calls/store/scripts.generated.js';
-import type { Dice } from '../../src/demo/dice.js';
+import type { SeededRandom } from '../../src/demo/seeded-random.js';
 import { type BrokenScript, brokenText } from '../support/broken-scripts.js';
 import { type Reply, ReplyError } from './protocol.js';
 import type { Process, VirtualTime } from './time.js';
@@ -70,8 +70,8 @@ export class Store {
     return this.#time.nowMs + this.skewMs;
   }
 
-  link(process: Process, dice: Dice): StoreLink {
-    const link = new StoreLink(this, process, dice);
+  link(process: Process, random: SeededRandom): StoreLink {
+    const link = new StoreLink(this, process, random);
     this.#links.add(link);
     return link;
   }
@@ -170,7 +170,7 @@ export class StoreLink {
   constructor(
     readonly store: Store,
     readonly process: Process,
-    readonly dice: Dice,
+    readonly random: SeededRandom,
   ) {}
 
   client(commandTimeoutMs: number | undefined): Client {
@@ -194,12 +194,12 @@ export class StoreLink {
   /** How long one way takes, or undefined: nothing arrives. */
   way(direction: 'out' | 'back'): number | undefined {
     const { loss, lossOfAnswers, slow, slowMs, cutOut, cutBack } = this.trouble;
-    const { dice } = this;
-    const usualMs = 0.1 + dice.next() * 0.9;
-    const isLost = dice.next() < (direction === 'out' ? loss : lossOfAnswers);
-    const isSlow = dice.next() < slow;
+    const { random } = this;
+    const usualMs = 0.1 + random.next() * 0.9;
+    const isLost = random.next() < (direction === 'out' ? loss : lossOfAnswers);
+    const isSlow = random.next() < slow;
     if (isLost || (direction === 'out' ? cutOut : cutBack)) return undefined;
-    return isSlow ? usualMs + dice.next() * slowMs : usualMs;
+    return isSlow ? usualMs + random.next() * slowMs : usualMs;
   }
 }
 

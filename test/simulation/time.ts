@@ -4,7 +4,7 @@
  * from it without waiting (promises) is done before the next.
  */
 import type { Clock } from '../../src/clock.js';
-import type { Dice } from '../../src/demo/dice.js';
+import type { SeededRandom } from '../../src/demo/seeded-random.js';
 
 interface Event {
   atMs: number;
@@ -91,12 +91,12 @@ export class Process {
   constructor(
     readonly name: string,
     readonly time: VirtualTime,
-    dice: Dice,
+    random: SeededRandom,
   ) {
     this.clock = {
       now: () => time.nowMs + this.wallSkewMs,
       monotonic: () => time.nowMs,
-      random: () => dice.next(),
+      random: () => random.next(),
       after: (ms, callback) => time.after(ms, () => this.enter(callback)),
       sleep: (ms, signal) =>
         new Promise<void>((resolve) => {

@@ -5,7 +5,7 @@
 import type { CallRouter } from '../../src/calls/router.js';
 import type { Settings } from '../../src/calls/settings.js';
 import type { LeaseTimes } from '../../src/calls/store/store.js';
-import { Dice } from '../../src/demo/dice.js';
+import { SeededRandom } from '../../src/demo/seeded-random.js';
 import { AppError } from '../../src/errors.js';
 import { Agents } from './agents.js';
 import { Callers } from './callers.js';
@@ -38,9 +38,9 @@ export class World {
   readonly cluster = new Cluster();
   readonly routers: (SimulatedRouter | undefined)[] = Array.from({ length: routerCount });
   readonly history: History;
-  readonly dice: Dice;
+  readonly random: SeededRandom;
   /** What people and agents do by chance. */
-  readonly traffic: Dice;
+  readonly traffic: SeededRandom;
   readonly agents: Agents;
   readonly callers: Callers;
   readonly operators: Operators;
@@ -63,9 +63,9 @@ export class World {
     { seed, rewire }: WorldOptions,
   ) {
     this.#rewire = rewire;
-    this.dice = new Dice(seed);
-    this.traffic = new Dice(seed ^ 0x5eed);
-    const kind = new Dice(seed ^ 0x1cd5);
+    this.random = new SeededRandom(seed);
+    this.traffic = new SeededRandom(seed ^ 0x5eed);
+    const kind = new SeededRandom(seed ^ 0x1cd5);
     this.times = { ...times, noShowTimeoutMs: kind.next() < 0.3 ? 60_000 : 0 };
     this.history = new History(
       () => time.nowMs - 1_800_000_000_000,
@@ -106,7 +106,7 @@ export class World {
       store: this.store,
       cluster: this.cluster,
       times: this.times,
-      dice: this.#fork(),
+      random: this.#fork(),
       rewire: this.#rewire,
       onLeader: (isLeader) => this.history.note(`${process.name} ${isLeader ? 'leads' : 'follows'}`),
       onAudited: (violations) => {
@@ -128,8 +128,8 @@ export class World {
     return this.routers.filter((router) => router !== undefined);
   }
 
-  #fork(): Dice {
-    return new Dice(Math.floor(this.dice.next() * 2 ** 32));
+  #fork(): SeededRandom {
+    return new SeededRandom(Math.floor(this.random.next() * 2 ** 32));
   }
 
   deleteLease(): void {

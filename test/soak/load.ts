@@ -3,7 +3,7 @@
  * that come and go. Everything that has a name gets a new one again and again: state that is kept per name must show.
  */
 import { createHmac } from 'node:crypto';
-import { Dice } from '../../src/demo/dice.js';
+import { SeededRandom } from '../../src/demo/seeded-random.js';
 import { wait } from '../chaos/child.js';
 import type { Cluster } from '../support/cluster.js';
 import { type Router, twilioToken } from './routers.js';
@@ -41,7 +41,7 @@ export class Load {
   #podNumber = 0;
   #merchantNumber = 0;
   readonly #agents = new Map<string, Agent>();
-  readonly #dice = new Dice(1);
+  readonly #random = new SeededRandom(1);
 
   constructor(
     private readonly routers: readonly Router[],
@@ -58,7 +58,7 @@ export class Load {
     const { callsPerSecond } = this.options;
     await Promise.all([
       this.#every(
-        () => (-Math.log(1 - this.#dice.next()) / callsPerSecond) * 1000,
+        () => (-Math.log(1 - this.#random.next()) / callsPerSecond) * 1000,
         () => this.#call(),
       ),
       this.#every(
@@ -119,38 +119,38 @@ export class Load {
 
   async #call(): Promise<void> {
     this.begun += 1;
-    const dice = this.#dice;
+    const random = this.#random;
     const sid = `CA${this.begun}`;
     // Also merchants that were deleted, and none.
-    const merchant = dice.next() < 0.5 ? undefined : this.#merchantName(Math.floor(dice.between(0, 25)));
-    if (dice.next() < 0.1) return this.#webhook(sid, merchant);
+    const merchant = random.next() < 0.5 ? undefined : this.#merchantName(Math.floor(random.between(0, 25)));
+    if (random.next() < 0.1) return this.#webhook(sid, merchant);
     const body = {
       call_sid: sid,
       ...(merchant === undefined ? {} : { merchant_id: merchant }),
-      ...(dice.next() < 0.4 ? { wait: '5s' } : {}),
+      ...(random.next() < 0.4 ? { wait: '5s' } : {}),
     };
     let answer = await this.#post('allocate', body);
     for (; answer.status === 202 && this.#isRunning; answer = await this.#post('allocate', body))
       // Some hang up: the router removes them as abandoned.
-      if (dice.next() < 0.2) return;
+      if (random.next() < 0.2) return;
     const { pod_name: pod = '', fence } = answer.body;
     if (answer.status !== 200) return;
     const agent = this.#agents.get(pod);
     agent?.calls.add(sid);
     this.live += 1;
-    const lengthMs = -Math.log(1 - dice.next()) * meanCallMs;
+    const lengthMs = -Math.log(1 - random.next()) * meanCallMs;
     await wait(lengthMs / 2);
-    if (dice.next() < 0.2) await this.#post('renew', { call_sid: sid, fence });
+    if (random.next() < 0.2) await this.#post('renew', { call_sid: sid, fence });
     await wait(lengthMs / 2);
     agent?.calls.delete(sid);
     this.live -= 1;
     // Some are never released: a report or the lease ends them.
-    if (dice.next() < 0.98) await this.#post('release', { call_sid: sid, fence });
+    if (random.next() < 0.98) await this.#post('release', { call_sid: sid, fence });
   }
 
   async #webhook(sid: string, merchant: string | undefined): Promise<void> {
     const send = (name: string, form: Record<string, string>) => {
-      const router = this.#dice.pick(this.routers);
+      const router = this.#random.pick(this.routers);
       const path = `/api/v1/twilio/${name}${merchant === undefined ? '' : `?merchant_id=${merchant}`}`;
       const signed = Object.keys(form)
         .sort()
@@ -159,7 +159,7 @@ export class Load {
       return this.#counted(`twilio ${name}`, router.form(path, form, signature));
     };
     await send('allocate', { CallSid: sid });
-    await wait(this.#dice.between(500, 2 * meanCallMs));
+    await wait(this.#random.between(500, 2 * meanCallMs));
     await send('status', { CallSid: sid, CallStatus: 'completed' });
   }
 
@@ -173,7 +173,7 @@ export class Load {
     const n = this.#merchantNumber;
     await this.#counted(
       'merchant',
-      this.#dice.pick(this.routers).send('PUT', `/api/v1/merchants/${this.#merchantName(0)}`, {
+      this.#random.pick(this.routers).send('PUT', `/api/v1/merchants/${this.#merchantName(0)}`, {
         tier: n % 2 === 0 ? 'gold' : 'basic',
         priority: n % 3,
         weight: 1 + (n % 4),
@@ -182,14 +182,14 @@ export class Load {
     );
     if (n <= liveMerchants) return;
     const oldest = `/api/v1/merchants/${this.#merchantName(liveMerchants)}`;
-    await this.#counted('merchant', this.#dice.pick(this.routers).send('DELETE', oldest));
+    await this.#counted('merchant', this.#random.pick(this.routers).send('DELETE', oldest));
   }
 
   async #drain(): Promise<void> {
-    const { name: pod_name } = this.#dice.pick([...this.#agents.values()]);
+    const { name: pod_name } = this.#random.pick([...this.#agents.values()]);
     await this.#post('drain', { pod_name });
     // The others wait for the end of their drain.
-    if (this.#dice.next() < 0.5) return;
+    if (this.#random.next() < 0.5) return;
     await wait(5000);
     await this.#post('undrain', { pod_name });
   }
@@ -202,7 +202,7 @@ export class Load {
     this.#agents.set(agent.name, agent);
     await this.#counted(
       'report',
-      this.#dice.pick(this.routers).send('POST', `/api/v1/pod/${agent.name}/report`, {
+      this.#random.pick(this.routers).send('POST', `/api/v1/pod/${agent.name}/report`, {
         ...{ calls: [...agent.calls], uid: agent.uid, interval_ms: reportEveryMs },
       }),
     );
@@ -210,17 +210,17 @@ export class Load {
 
   /** An operator: lists, an explanation, and an event stream that is opened and closed. */
   async #look(): Promise<void> {
-    const router = this.#dice.pick(this.routers);
-    const path = this.#dice.pick(['/api/v1/status', '/api/v1/calls', '/api/v1/pods', '/api/v1/merchants']);
+    const router = this.#random.pick(this.routers);
+    const path = this.#random.pick(['/api/v1/status', '/api/v1/calls', '/api/v1/pods', '/api/v1/merchants']);
     await this.#counted('look', router.send('GET', path));
     await this.#counted('look', router.send('POST', '/api/v1/explain', { call_sid: 'CA0' }));
-    await router.follow('/api/v1/events', this.#dice.between(500, 5000));
+    await router.follow('/api/v1/events', this.#random.between(500, 5000));
   }
 
   #post(name: string, body: object) {
     const isWaiting = 'wait' in body;
     if (isWaiting) this.waiting += 1;
-    return this.#counted(name, this.#dice.pick(this.routers).send('POST', `/api/v1/${name}`, body)).finally(
+    return this.#counted(name, this.#random.pick(this.routers).send('POST', `/api/v1/${name}`, body)).finally(
       () => {
         if (isWaiting) this.waiting -= 1;
       },

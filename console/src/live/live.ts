@@ -26,11 +26,11 @@ export type Topic = 'status' | 'pods' | 'calls' | 'history' | 'alerts' | 'record
 const timeoutMs = 5000;
 /** One failed read is tolerated while the stream works; two are an outage. */
 const readsToBelieve = 2;
-const mostEvents = 5000;
+const maxEvents = 5000;
 const noRest: Rest = { minMs: 0, maxMs: 0 };
 /** Renderings take at most a tenth of the time: with 1,000 pods there are about ten a second. */
 const restPerRendering = 9;
-const longestRestMs = 400;
+const maxRestMs = 400;
 const hiddenMs = 500;
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -271,8 +271,8 @@ export class Live {
     const unlisted = events.filter(({ id }) => !listed.has(id));
     state.events = [...state.events, ...unlisted];
     state.heard += unlisted.length;
-    if (state.events.length > mostEvents * 1.2) {
-      state.events = state.events.slice(-mostEvents);
+    if (state.events.length > maxEvents * 1.2) {
+      state.events = state.events.slice(-maxEvents);
       state.trims += 1;
     }
     state.fleetVersion += 1;
@@ -306,7 +306,7 @@ export class Live {
       for (const listener of this.#listeners) listener();
       // Its layout and painting follow before the next task.
       await pause(0);
-      await pause(Math.min(longestRestMs, restPerRendering * (performance.now() - beganAt)));
+      await pause(Math.min(maxRestMs, restPerRendering * (performance.now() - beganAt)));
       this.#isRendering = false;
       if (this.#hasChanged) this.#notify();
     };

@@ -10,7 +10,7 @@ const minMs = 1000;
 const openEveryMs = 5000;
 const intervalMs = 15_000;
 const restPerRead = 10;
-const longestMs = 300_000;
+const maxMs = 300_000;
 const timeoutMs = 20_000;
 
 export interface RecordNumbers {
@@ -46,7 +46,7 @@ export function followRecords({ mayAsk, isOpen, tell }: RecordsOptions): Repeate
       tell({ stuck: [], problem: sentenceOf(error) });
     }
     if (isOpen()) return { minMs, maxMs: openEveryMs };
-    const restMs = Math.min(longestMs, Math.max(intervalMs, restPerRead * (performance.now() - beganAt)));
+    const restMs = Math.min(maxMs, Math.max(intervalMs, restPerRead * (performance.now() - beganAt)));
     return { minMs, maxMs: restMs };
   });
 }

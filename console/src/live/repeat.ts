@@ -57,7 +57,7 @@ export function repeat(read: (signal: AbortSignal) => Promise<Rest>): RepeatedRe
 const intervalMs = 5000;
 /** Shorter after a failure, so that the page recovers soon after the router. */
 const retryMs = 1000;
-const longestMs = 60_000;
+const maxMs = 60_000;
 /** Slow reads are expensive for the router: reads take at most a fifth of the time. */
 const restPerRead = 4;
 /** For a failed read. After the timeout of five seconds it is the second above. */
@@ -75,5 +75,5 @@ export function pauseAfter({ tookMs, hasFailed, retryAfterMs }: LastRead): numbe
   const pauseMs = hasFailed
     ? Math.max(retryMs, tookMs * restPerFailure, retryAfterMs)
     : Math.max(intervalMs, tookMs * restPerRead);
-  return Math.min(pauseMs, longestMs);
+  return Math.min(pauseMs, maxMs);
 }

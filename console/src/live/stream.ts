@@ -9,9 +9,9 @@ import { request } from '../api';
 import type { RouterEvent } from '../types';
 
 const firstPauseMs = 500;
-const longestPauseMs = 10_000;
+const maxPauseMs = 10_000;
 /** The router sends a heartbeat every 15 s. */
-const longestSilenceMs = 35_000;
+const maxSilenceMs = 35_000;
 
 export interface StreamListener {
   /** Connected; after a break events may have been missed. */
@@ -54,7 +54,7 @@ export function followEvents({ opened, heard, broke }: StreamListener): Followin
         setTimeout(resolve, pauseMs * (0.5 + Math.random()));
       });
       if (over.signal.aborted) return;
-      pauseMs = Math.min(pauseMs * 2, longestPauseMs);
+      pauseMs = Math.min(pauseMs * 2, maxPauseMs);
     }
   };
   void follow();
@@ -64,14 +64,14 @@ export function followEvents({ opened, heard, broke }: StreamListener): Followin
 async function read(response: Response, line: AbortController, heard: (events: RouterEvent[]) => void) {
   const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
   if (!reader) return;
-  let silence = setTimeout(() => line.abort(), longestSilenceMs);
+  let silence = setTimeout(() => line.abort(), maxSilenceMs);
   let text = '';
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
       clearTimeout(silence);
-      silence = setTimeout(() => line.abort(), longestSilenceMs);
+      silence = setTimeout(() => line.abort(), maxSilenceMs);
       const blocks = (text + value).split('\n\n');
       text = blocks.pop() ?? '';
       const events = blocks.flatMap(parse);

@@ -23,9 +23,9 @@ export interface Fitted<T extends Track> {
 const gap = 16;
 const padding = 18;
 
-const leastOf = ({ width }: Track) => Number(/(\d+)px/.exec(width)?.[1] ?? 0);
+const minWidthOf = ({ width }: Track) => Number(/(\d+)px/.exec(width)?.[1] ?? 0);
 const needOf = (columns: readonly Track[]) =>
-  columns.reduce((sum, column) => sum + leastOf(column) + gap, 2 * padding - gap);
+  columns.reduce((sum, column) => sum + minWidthOf(column) + gap, 2 * padding - gap);
 
 export function fitColumns<T extends Track>(columns: readonly T[], room: number): Fitted<T> {
   const spares = columns

@@ -64,7 +64,7 @@ const status = readingCommand({
     const warnings: string[] = [];
     for (const { name } of workflows) {
       try {
-        found.push(showNumbers(await operations.look(name, 1), null, []));
+        found.push(showNumbers(await operations.inspect(name, 1), null, []));
       } catch (error) {
         // One unusable table must not hide the numbers of the others.
         if (!(error instanceof ConfigError)) throw error;
@@ -148,7 +148,7 @@ const stuck = listing<RecordDocument>({
   ],
   exits: [4],
   async fromDatabase({ operations }, workflow, limit) {
-    const { stuck: total, stuckRecords } = await operations.look(workflow, limit);
+    const { stuck: total, stuckRecords } = await operations.inspect(workflow, limit);
     return { workflow, total, records: stuckRecords.map(showRecord) };
   },
   async fromRouter(api, workflow, limit) {
@@ -173,7 +173,7 @@ const failed = listing<FailedRecord>({
   ],
   exits: [4],
   async fromDatabase({ operations }, workflow, limit) {
-    const { failed, waitingForRetry } = await operations.look(workflow, 1);
+    const { failed, waitingForRetry } = await operations.inspect(workflow, 1);
     const records = (await operations.failed(workflow, limit)).map(showFailed);
     return { workflow, total: Math.max(failed + (waitingForRetry ?? 0), records.length), records };
   },
@@ -232,7 +232,7 @@ const inspect = readingCommand({
   async onDatabase({ args: [name = ''], ...tools }) {
     const { operations, config } = tools;
     const workflow = operations.workflow(name);
-    const found = await operations.look(name, 1);
+    const found = await operations.inspect(name, 1);
     const history = await operations.history(name);
     const numbers = showNumbers(
       found,

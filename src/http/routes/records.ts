@@ -55,7 +55,9 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
       response: { 200: shapes.StuckRecords, ...errors },
     }),
     async ({ params, query }) => {
-      const found = await ask((operations) => operations.look(params.workflow, Number(query.limit ?? 100)));
+      const found = await ask((operations) =>
+        operations.inspect(params.workflow, Number(query.limit ?? 100)),
+      );
       return { workflow: found.workflow, total: found.stuck, records: found.stuckRecords.map(showRecord) };
     },
   );

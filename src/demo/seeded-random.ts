@@ -1,5 +1,5 @@
 /** Seeded random choices: the same seed repeats the same run. */
-export class Dice {
+export class SeededRandom {
   #state: number;
 
   constructor(seed: number) {
