@@ -70,10 +70,15 @@ describeOnePostgres('a row that the database refuses', (postgres) => {
     await teamTable(pool, 10);
     await refuse(pool, "new.status = 'Queued'", "RAISE EXCEPTION 'rule' USING ERRCODE = 'U0001'");
     const busy = gate();
-    const workflows = [pagesWorkflow({ concurrency: 1, orderBy: 'url', process: () => busy.opened })];
+    const begun = gate();
+    const process = () => {
+      begun.open();
+      return busy.opened;
+    };
+    const workflows = [pagesWorkflow({ concurrency: 1, orderBy: 'url', process })];
     const loop = startable(postgres, { pool, workflows, spoolFolder: temporaryFolder() });
     await loop.start();
-    await until(async () => (await statuses(pool)).Processing === 10, 'they are claimed');
+    await begun.opened;
     const stopped = loop.stop();
     await until(() => loop.log.said('claims not released').length > 0, 'the release fails');
     busy.open();

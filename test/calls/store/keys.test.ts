@@ -28,7 +28,7 @@ const known: Row[] = [
   {
     name: /^call:waits$/,
     type: is('hash'),
-    ttlMs: testTimes.callInfoTtlMs + 120_000,
+    ttlMs: testTimes.callInfoTtlMs + 60_000,
     fields: {
       always: [
         'hold',
