@@ -106,13 +106,13 @@ describeBrowser('the console of a large fleet', (browser) => {
         while (performance.now() < renderedAt.at(-1) + 30);
       }).observe(document.querySelector('.feed'), { childList: true });
     })()`);
-    for (let n = 0; n < 100; n++) {
+    let renderedAt: number[] = [];
+    for (let n = 0; renderedAt.length < 4; n++) {
       await router.post('/release', { call_sid: `CA-${n}` });
       await router.post('/allocate', { call_sid: `CA-${n}` });
+      renderedAt = (await page.evaluate('renderedAt')) as number[];
     }
-    const renderedAt = (await page.evaluate('renderedAt')) as number[];
     const pauses = renderedAt.slice(1).map((at, index) => at - (renderedAt[index] ?? 0));
-    expect(pauses.length).toBeGreaterThan(0);
     expect(Math.min(...pauses)).toBeGreaterThan(9 * 30);
   });
 
