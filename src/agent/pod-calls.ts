@@ -57,6 +57,8 @@ export class PodCalls {
   readonly #ending = new Map<string, PodCall>();
   /** Ended before the calls were restored. */
   readonly #endedEarly = new Set<string>();
+  readonly #config: AgentConfig;
+  readonly #options: PodCallsOptions;
   readonly #closed = new AbortController();
   #begun: Promise<Reporter | undefined> = Promise.resolve(undefined);
   #isRestored = false;
@@ -70,10 +72,9 @@ export class PodCalls {
   /** The code of that failure. */
   #failure: string | undefined;
 
-  constructor(
-    private readonly config: AgentConfig,
-    private readonly options: PodCallsOptions,
-  ) {
+  constructor(config: AgentConfig, options: PodCallsOptions) {
+    this.#config = config;
+    this.#options = options;
     this.#client = createClient({
       baseUrl: config.url,
       apiKey: config.apiKey,
@@ -184,13 +185,13 @@ export class PodCalls {
         this.#restore(await this.#callsOfRouter());
       } catch (error) {
         this.#failed(error);
-        await this.options.clock.sleep(this.options.clock.random() * restoreRetryMs, signal);
+        await this.#options.clock.sleep(this.#options.clock.random() * restoreRetryMs, signal);
       }
     }
     if (signal.aborted) return undefined;
-    return this.#client.startReporting(this.config.podName, () => this.#reportable(), {
-      uid: this.config.podUid,
-      intervalMs: this.options.intervalMs,
+    return this.#client.startReporting(this.#config.podName, () => this.#reportable(), {
+      uid: this.#config.podUid,
+      intervalMs: this.#options.intervalMs,
       onConflict: (callSids) => this.#lose(callSids),
     });
   }
@@ -198,9 +199,9 @@ export class PodCalls {
   async #callsOfRouter(): Promise<string[]> {
     const { signal } = this.#closed;
     try {
-      const { uid, calls } = await this.#client.readPod(this.config.podName, { signal });
+      const { uid, calls } = await this.#client.readPod(this.#config.podName, { signal });
       // An earlier pod of this name: its calls ended with it.
-      return this.config.podUid !== undefined && uid !== '' && uid !== this.config.podUid ? [] : calls;
+      return this.#config.podUid !== undefined && uid !== '' && uid !== this.#config.podUid ? [] : calls;
     } catch (error) {
       // A new pod, which the router does not know yet.
       if (error instanceof ApiError && error.code === 'pod_not_found') return [];
@@ -210,7 +211,7 @@ export class PodCalls {
 
   #restore(callSids: readonly string[]): void {
     this.#isRestored = true;
-    const restoredAtMs = this.options.clock.monotonic();
+    const restoredAtMs = this.#options.clock.monotonic();
     const arrival = this.#report();
     for (const callSid of callSids) {
       if (this.#calls.has(callSid) || this.#ending.has(callSid) || this.#endedEarly.has(callSid)) continue;
@@ -218,15 +219,15 @@ export class PodCalls {
     }
     this.#endedEarly.clear();
     if (callSids.length > 0)
-      this.options.log('info', 'calls restored from the router', { calls: callSids.length });
+      this.#options.log('info', 'calls restored from the router', { calls: callSids.length });
   }
 
   #reportable(): string[] {
-    const oldestMs = this.options.clock.monotonic() - maxUnconfirmedMs;
+    const oldestMs = this.#options.clock.monotonic() - maxUnconfirmedMs;
     for (const [callSid, { restoredAtMs }] of this.#calls) {
       if (restoredAtMs === undefined || restoredAtMs > oldestMs) continue;
       this.#remove(callSid);
-      this.options.log('warn', 'restored call dropped; the agent has not named it for four hours', {
+      this.#options.log('warn', 'restored call dropped; the agent has not named it for four hours', {
         call_sid: callSid,
       });
     }
@@ -260,7 +261,7 @@ export class PodCalls {
     }
     for (const callSid of ended) this.#ending.delete(callSid);
     if (this.#problem !== undefined)
-      this.options.log('info', 'router accepts reports', { calls: this.#calls.size });
+      this.#options.log('info', 'router accepts reports', { calls: this.#calls.size });
     this.#problem = undefined;
     this.#failure = undefined;
     void this.#releaseRest();
@@ -272,7 +273,7 @@ export class PodCalls {
     this.#problem = messageOf(error);
     const code = error instanceof SmartRouterError ? error.code : 'internal';
     if (code !== this.#failure)
-      this.options.log('warn', 'request to the router failed; retrying', { code, error: this.#problem });
+      this.#options.log('warn', 'request to the router failed; retrying', { code, error: this.#problem });
     this.#failure = code;
   }
 
@@ -282,7 +283,7 @@ export class PodCalls {
       if (call === undefined) continue;
       call.isLost = true;
       this.#remove(callSid);
-      this.options.log('warn', 'call lost; the agent must stop serving it', { call_sid: callSid });
+      this.#options.log('warn', 'call lost; the agent must stop serving it', { call_sid: callSid });
     }
   }
 
@@ -327,7 +328,7 @@ export class PodCalls {
   }
 
   async #untilDrained(): Promise<void> {
-    this.options.log('info', 'draining', { calls: this.#calls.size });
+    this.#options.log('info', 'draining', { calls: this.#calls.size });
     for (;;) {
       const activeCalls = await this.#drainAtRouter();
       if (this.#closed.signal.aborted) return;
@@ -335,16 +336,17 @@ export class PodCalls {
       if (activeCalls > 0) continue;
       // The agent still serves calls that the router does not know, or the router is unreachable.
       if (this.#idle.signal.aborted) this.#idle = new AbortController();
-      await this.options.clock.sleep(drainPauseMs, this.#idle.signal);
+      await this.#options.clock.sleep(drainPauseMs, this.#idle.signal);
     }
-    this.options.log('info', 'drained', {});
+    this.#options.log('info', 'drained', {});
   }
 
   /** Live calls of this pod at the router: 0 also if the router has no such pod or does not answer. */
   async #drainAtRouter(): Promise<number> {
     try {
-      return (await this.#client.drain(this.config.podName, { uid: this.config.podUid, wait: drainSliceMs }))
-        .activeCalls;
+      return (
+        await this.#client.drain(this.#config.podName, { uid: this.#config.podUid, wait: drainSliceMs })
+      ).activeCalls;
     } catch (error) {
       this.#failed(error);
       return 0;
@@ -353,7 +355,7 @@ export class PodCalls {
 
   /** The result of `work`, or undefined if it takes too long for a waiting agent. */
   #within<T>(work: Promise<T>): Promise<T | undefined> {
-    const { clock, answerWithinMs = defaultAnswerWithinMs } = this.options;
+    const { clock, answerWithinMs = defaultAnswerWithinMs } = this.#options;
     return within(clock, answerWithinMs, work, () => undefined);
   }
 }

@@ -87,7 +87,7 @@ export class EventSearch {
           for (const row of rows) if (types.has(fieldOf(row, 'type') ?? '')) visit(toEvent(row));
       };
       await look(journal, '+');
-      // Empty if the journal is old enough.
+      // Reads nothing if the journal reaches back to `sinceMs`.
       await look(events, oldest ? `(${oldest[0]}` : '+');
     });
   }

@@ -33,8 +33,8 @@ export async function withRecords<T>(
 ): Promise<T> {
   const ours = Object.entries(env).filter(([key]) => /^(DATABASE|RECORDS|ZOMBIE)_/.test(key));
   const config = loadConfig(Object.fromEntries(ours), 'serve', clock);
-  const { databaseUrl: url = '', zombieStuckThresholdMinutes } = config;
-  const stuckAfterMs = 60_000 * zombieStuckThresholdMinutes;
+  const { databaseUrl: url = '', zombieStuckThresholdMs } = config;
+  const stuckAfterMs = zombieStuckThresholdMs;
   const all = await loadWorkflows(config, clock);
   // Only the named one: an unusable table of another workflow must not block it.
   const named = all.filter((workflow) => workflow.name === name);

@@ -26,7 +26,7 @@ export function registeredSource(pools: PoolStore, ttlMs: number, clock: Clock):
       const maxSilentMs = clock.monotonic() - firstListAt;
       const reported = await pools.reported();
       const pods = reported.map(({ name, silentMs, metadata }) => ({
-        ...wishesOf(metadata),
+        ...poolOf(metadata),
         name,
         // Only the report of the pod sets its UID: an outdated list must not restore the previous one.
         uid: '',
@@ -39,7 +39,7 @@ export function registeredSource(pools: PoolStore, ttlMs: number, clock: Clock):
 }
 
 /** Written by a router, but the store may have been edited. */
-function wishesOf(metadata: string | null): Pick<ClusterPod, 'tier' | 'merchant'> {
+function poolOf(metadata: string | null): Pick<ClusterPod, 'tier' | 'merchant'> {
   let known: Record<string, unknown> = {};
   try {
     known = (JSON.parse(metadata ?? '{}') ?? {}) as Record<string, unknown>;

@@ -63,8 +63,11 @@ export function shown({ secret }: Field<unknown>, text: string): string {
 
 type Fields = Readonly<Record<string, Field<unknown>>>;
 
-/** The key of a value is the name of its variable: `LEASE_TTL` is `leaseTtlMs`, `SMART_ROUTER_API_KEY` is `apiKey`. */
-type Camel<Name> = Name extends `SMART_ROUTER_${infer Rest}`
+/**
+ * The key of a value is the name of its variable: `LEASE_TTL` is `leaseTtlMs`, `SMART_ROUTER_API_KEY` is `apiKey`, and a
+ * variable in minutes has its milliseconds.
+ */
+type Camel<Name> = Name extends `SMART_ROUTER_${infer Rest}` | `${infer Rest}_MINUTES`
   ? Camel<Rest>
   : Name extends `${infer First}_${infer Rest}`
     ? `${Lowercase<First>}${Capitalize<Camel<Rest>>}`
@@ -75,7 +78,7 @@ export type Values<F> = {
 };
 
 function keyOf({ name, kind }: Field<unknown>): string {
-  const words = name.replace(/^SMART_ROUTER_/, '').toLowerCase();
+  const words = name.replace(/^SMART_ROUTER_|_MINUTES$/g, '').toLowerCase();
   return words.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()) + (kind.unit ?? '');
 }
 

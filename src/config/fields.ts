@@ -44,9 +44,9 @@ export function choice<const T extends string>(...words: readonly T[]): Kind<T> 
   };
 }
 
-export function wholeNumber(min: number, max: number, note = ''): Kind<number> {
+export function wholeNumber(min: number, max: number): Kind<number> {
   return {
-    expects: `a whole number from ${min} to ${max}${note}`,
+    expects: `a whole number from ${min} to ${max}`,
     read: (text) => check(Number(text), /^\d{1,9}$/.test(text) && Number(text) >= min && Number(text) <= max),
   };
 }
@@ -61,6 +61,19 @@ export const workers: Kind<number> = {
       ? { value: Math.min(availableParallelism(), workersMax) }
       : wholeNumber(1, workersMax).read(text),
 };
+
+/** Minutes in the environment, milliseconds inside. */
+export function minutes(min: number, max: number): Kind<number, 'Ms'> {
+  const kind = wholeNumber(min, max);
+  return {
+    expects: `${kind.expects} (minutes)`,
+    unit: 'Ms',
+    read(text) {
+      const reading = kind.read(text);
+      return 'value' in reading ? { value: reading.value * 60_000 } : reading;
+    },
+  };
+}
 
 export function duration(min: string, max: string): Kind<number, 'Ms'> {
   const [minMs, maxMs] = [parseDuration(min), parseDuration(max)];

@@ -224,7 +224,7 @@ export const configFields = {
       'With POD_SOURCE=registered: a pod without a report for this long is not ready',
     ),
     CLEANUP_INTERVAL: field(interval, '30s', 'Time between two zombie sweeps'),
-    RECONCILE_INTERVAL: field(interval, '60s', 'Time between two full syncs with the pod source'),
+    RECONCILE_INTERVAL: field(interval, '60s', 'Time between two full comparisons with the pod source'),
     AUDIT_INTERVAL: field(
       orOff(ofADay, 'off', '0', '0s'),
       '5m',
@@ -294,12 +294,12 @@ export const configFields = {
     ),
     ZOMBIE_CLEANUP_ENABLED: field(boolean, 'true', 'Whether stuck records are requeued'),
     ZOMBIE_CLEANUP_INTERVAL_MINUTES: field(
-      wholeNumber(1, 10_080, ' (minutes)'),
+      kinds.minutes(1, 10_080),
       '15',
       'Time between two slow sweeps over records',
     ),
     ZOMBIE_STUCK_THRESHOLD_MINUTES: field(
-      wholeNumber(1, 35_000, ' (minutes)'),
+      kinds.minutes(1, 35_000),
       '60',
       'A record in Processing without a claim for this long is stuck',
     ),

@@ -235,7 +235,7 @@ export class Plane implements RecordsPlane {
     }
     this.#disabled = disabled;
     this.#workflows = workflows;
-    const stuckAfterMs = 60_000 * config.zombieStuckThresholdMinutes;
+    const stuckAfterMs = config.zombieStuckThresholdMs;
     const shared = { pool: this.#pool, workflows, log, observer: this.#observer, clock };
     return {
       loop: createRecordLoop({
@@ -246,7 +246,7 @@ export class Plane implements RecordsPlane {
       recovery: createRecovery({
         ...shared,
         stuckAfter: stuckAfterMs,
-        slowEvery: 60_000 * config.zombieCleanupIntervalMinutes,
+        slowEvery: config.zombieCleanupIntervalMs,
         onCrash: listener.loopCrashed,
       }),
       operations: new RecordOperations({ ...shared, stuckAfterMs, p99: (name) => this.#tracker.p99(name) }),

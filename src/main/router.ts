@@ -36,8 +36,8 @@ import type { startRecordsProcess } from './records-process.js';
 import { prepareUntilDone } from './startup.js';
 import { leaseTimes, openEngine, openReplication, openStore } from './store.js';
 
-/** The longest wait for the first sync of the pods at the start. */
-const maxFirstSyncMs = 5000;
+/** The longest wait for the first reconcile at the start. */
+const maxFirstReconcileMs = 5000;
 
 export interface RunningRouter {
   /** The address of the API, with the actual port. */
@@ -73,7 +73,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     stopping.abort();
     for (const stop of stops.splice(0).reverse()) await stop();
   };
-  /** Starts with the stop, at the same time as the requests in flight: each may take all of SHUTDOWN_TIMEOUT. */
+  /** Runs `stop` as soon as the router begins to stop, beside the requests in flight: each may take all of SHUTDOWN_TIMEOUT. */
   const stopEarly = (stop: () => Promise<void>) => {
     stopping.signal.addEventListener('abort', () => void stop().catch(() => {}), { once: true });
     stops.push(stop);
@@ -190,7 +190,11 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       isPrepared: () => isPrepared,
       records: () => records?.gauges(),
     });
-    stops.push(() => history.loop.stop());
+    stops.push(async () => {
+      // The history stores the last counts of the records.
+      await records?.stop();
+      await history.loop.stop();
+    });
 
     // A little less than the timeout of a command, so that a late reply is still used.
     const patienceMs = 0.9 * Math.min(config.requestTimeoutMs, config.redisCommandTimeoutMs);
@@ -272,7 +276,7 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       queue.loop.start();
       const started = manager.start();
       // Wait only for a local source, and not long: with an unreachable API server or lock, calls are still served.
-      const timeout = clock.sleep(maxFirstSyncMs, stopping.signal);
+      const timeout = clock.sleep(maxFirstReconcileMs, stopping.signal);
       if (config.podSource !== 'kubernetes') await Promise.race([started, timeout]);
       isPrepared = true;
       history.loop.nudge();
@@ -312,7 +316,7 @@ function stallsAfter(config: Config): Map<string, number> {
   return new Map([
     ['sweep', rounds(config.cleanupIntervalMs)],
     ['records-fast-sweep', rounds(20_000)],
-    ['records-slow-sweep', rounds(60_000 * config.zombieCleanupIntervalMinutes)],
+    ['records-slow-sweep', rounds(config.zombieCleanupIntervalMs)],
   ]);
 }
 

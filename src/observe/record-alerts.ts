@@ -11,7 +11,7 @@ const quarterMs = hourMs / 4;
 const maxWorkflows = 1000;
 
 interface StuckRecords {
-  level: Gauge;
+  gauge: Gauge;
   oldestSeconds: number;
 }
 
@@ -31,14 +31,14 @@ export class RecordAlerts {
   /** For the record plane. */
   readonly observer = {
     stuck: (workflow: string, records: number, oldestSeconds: number) => {
-      const stuck = bounded(this.#stuck, workflow, () => ({ level: new Gauge(), oldestSeconds }));
+      const stuck = bounded(this.#stuck, workflow, () => ({ gauge: new Gauge(), oldestSeconds }));
       if (!stuck) return;
-      stuck.level.set(records, this.#clock.monotonic());
+      stuck.gauge.set(records, this.#clock.monotonic());
       stuck.oldestSeconds = oldestSeconds;
     },
     session: (outcome: 'ok' | 'failed') => {
-      const tally = outcome === 'ok' ? this.#sessionsOk : this.#sessionsFailed;
-      tally.add(1, this.#clock.monotonic());
+      const count = outcome === 'ok' ? this.#sessionsOk : this.#sessionsFailed;
+      count.add(1, this.#clock.monotonic());
     },
     zombie: (workflow: string) => {
       bounded(this.#zombies, workflow, () => new EventCount())?.add(1, this.#clock.monotonic());
@@ -54,12 +54,12 @@ export class RecordAlerts {
   conditions(nowMs: number): Condition[] {
     return [
       ...[...this.#stuck].flatMap(([workflow, records]) => stuckConditions(workflow, records, nowMs)),
-      ...[...this.#zombies].map(([workflow, tally]) =>
+      ...[...this.#zombies].map(([workflow, count]) =>
         condition('records.zombie', nowMs, {
           workflow,
-          holds: () => tally.within(quarterMs, nowMs) > 0,
+          holds: () => count.within(quarterMs, nowMs) > 0,
           summary: `${workflow}: records stay in Processing because their failure could not be written`,
-          details: { records: tally.within(hourMs, nowMs) },
+          details: { records: count.within(hourMs, nowMs) },
         }),
       ),
       this.#sessionFailures(nowMs),
@@ -92,14 +92,14 @@ export class RecordAlerts {
 
 function stuckConditions(
   workflow: string,
-  { level, oldestSeconds }: StuckRecords,
+  { gauge, oldestSeconds }: StuckRecords,
   nowMs: number,
 ): Condition[] {
-  const records = level.latest(nowMs);
+  const records = gauge.latest(nowMs);
   if (records === undefined) return [];
   const { stuckWarning, stuckCritical } = thresholds;
   const oldest = Math.round(oldestSeconds);
-  const lowest = level.lowestOfHour(nowMs);
+  const lowest = gauge.lowestOfHour(nowMs);
   const shared = {
     workflow,
     details: { records, oldest_seconds: oldest, lowest_of_last_hour: lowest },
@@ -124,7 +124,7 @@ function stuckConditions(
         // From 0 to some is not a doubling: the next sweep may requeue them.
         if (!above(stuckWarning)(isFiring) || lowest === 0) return false;
         if (records >= 2 * lowest * (isFiring ? clearRatio : 1)) return true;
-        return level.coversAnHour(nowMs) ? false : undefined;
+        return gauge.coversAnHour(nowMs) ? false : undefined;
       },
       summary: `${workflow}: stuck records doubled within an hour, from ${lowest} to ${records}`,
     }),

@@ -73,7 +73,7 @@ export class LeaderLoops {
       const reporter = new AuditReporter({ ...options, auditor });
       // Soon after the start of a term, but not before the first reconcile has repaired what it can.
       const work: Work = async (_, signal) => {
-        await this.firstSync;
+        await this.firstReconcile;
         return reporter.runOnce(signal);
       };
       this.#loops.push(this.#loop('audit', auditIntervalMs, true, work));
@@ -86,7 +86,7 @@ export class LeaderLoops {
   }
 
   /** Resolves when the first reconcile has been tried. */
-  get firstSync(): Promise<void> {
+  get firstReconcile(): Promise<void> {
     return this.#reconcile.firstRound;
   }
 

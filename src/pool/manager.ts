@@ -74,7 +74,7 @@ export class PoolManager {
   async #lead(signal: AbortSignal): Promise<void> {
     const loops = new LeaderLoops(this.#options, () => this.#leadership.stillHeld());
     this.#loops = loops;
-    void loops.firstSync.then(this.#settled);
+    void loops.firstReconcile.then(this.#settled);
     try {
       await loops.run(signal);
     } finally {

@@ -59,7 +59,7 @@ export class Claimer {
   #turn: Promise<unknown> = Promise.resolve();
   #latestToken = 0n;
   #unknown: Unknown | undefined;
-  /** Not before, rows are claimed one by one again after an error that may not be of a row. */
+  /** When rows may next be claimed one by one, after an error that may not be the fault of a row. */
   #oneByOneMs = 0;
 
   #batchSize: number;

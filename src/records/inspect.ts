@@ -28,7 +28,7 @@ export interface Inspection extends Waiting {
 
 export interface InspectOptions extends Partial<Bounds> {
   /** Stuck records to list. Default: 100. */
-  max?: number;
+  most?: number;
 }
 
 export async function openStore(sessions: Sessions, workflow: Workflow): Promise<RecordStore> {
@@ -39,12 +39,12 @@ export async function openStore(sessions: Sessions, workflow: Workflow): Promise
 export async function inspect(
   pool: Pool,
   workflow: AnyWorkflow,
-  { max = 100, ...given }: InspectOptions = {},
+  { most = 100, ...given }: InspectOptions = {},
 ): Promise<Inspection> {
   const store = await openStore(new Sessions({ pool, clock: systemClock }), workflow);
   const counts = await store.counts();
   const bounds = { ...defaultBounds, ...given };
-  const { records, total, wouldBe, oldestSeconds } = await store.stuck(max, {
+  const { records, total, wouldBe, oldestSeconds } = await store.stuck(most, {
     ...bounds,
     stuckAfterMs: stuckAfterOf(workflow, bounds.stuckAfterMs),
   });

@@ -100,7 +100,7 @@ export class RecordOperations {
   /** One workflow's numbers, with its oldest stuck records. */
   async inspect(name: string, max = maxShown): Promise<Inspection> {
     const workflow = this.workflow(name);
-    return this.#run(() => inspect(this.#options.pool, workflow, { ...this.#bounds, max }));
+    return this.#run(() => inspect(this.#options.pool, workflow, { ...this.#bounds, most: max }));
   }
 
   /** Failed records, the newest first. */

@@ -1,6 +1,6 @@
 /**
  * Finds e-mail addresses, phone numbers and social profiles in the links and the text of a page, in linear time and in
- * slices (work.ts): every search starts at a character that a contact must have (`@`, `+`), and reads a limited number
+ * slices (work-slices.ts): every search starts at a character that a contact must have (`@`, `+`), and reads a limited number
  * of characters around it, each at most once per side. Returns each contact once, at most 50 of a kind, from the first
  * 5,000 candidates.
  *

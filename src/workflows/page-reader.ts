@@ -1,6 +1,6 @@
 /**
  * Extracts title, description, visible text and links of a page. Runs no scripts, and never fails on broken HTML, only
- * when its work is aborted (work.ts). Entities are decoded, white space is collapsed, every result has a maximum size.
+ * when its work is aborted (work-slices.ts). Entities are decoded, white space is collapsed, every result has a maximum size.
  *
  * A page nested deeper than browsers show (512) is read up to that depth: the parser's time grows with the square of
  * the depth, and 5 MB of `<div>` would block the process for minutes.

@@ -303,11 +303,14 @@ export class Live {
     const render = async () => {
       const beganAt = performance.now();
       this.#hasChanged = false;
-      for (const listener of this.#listeners) listener();
-      // Its layout and painting follow before the next task.
-      await pause(0);
-      await pause(Math.min(maxRestMs, restPerRendering * (performance.now() - beganAt)));
-      this.#isRendering = false;
+      try {
+        for (const listener of this.#listeners) listener();
+        // Its layout and painting follow before the next task.
+        await pause(0);
+        await pause(Math.min(maxRestMs, restPerRendering * (performance.now() - beganAt)));
+      } finally {
+        this.#isRendering = false;
+      }
       if (this.#hasChanged) this.#notify();
     };
     if (document.hidden) setTimeout(render, hiddenMs);

@@ -1,4 +1,5 @@
 /** Tiers, merchants with their chains, and the changes of both. */
+import { useState } from 'preact/hooks';
 import { ask } from '../api';
 import { count, inChainOrder } from '../labels';
 import { useLive, useTopics } from '../live/use-live';
@@ -21,6 +22,7 @@ export function TiersPage() {
   const past = useRequest<EventPage>('/events/search?type=tiers_changed,merchant_changed&limit=50', { when });
   const pools = useLive((state) => state.status?.pools);
   const differs = useLive((state) => state.status?.tier_config_differs ?? false);
+  const [edited, setEdited] = useState<Merchant>();
   const config = tiers.value;
   const rows = inChainOrder(Object.keys(config?.tiers ?? {}), config?.default_chain ?? []).flatMap((name) => {
     const tier = config?.tiers[name];
@@ -123,14 +125,14 @@ export function TiersPage() {
                   cell: (one) => (
                     <span class="row end">
                       {config && (
-                        <DialogButton
-                          label={`Edit ${one.merchant_id}`}
-                          dialog={(onClose) => (
-                            <MerchantDialog merchant={one} config={config} onClose={onClose} />
-                          )}
+                        <button
+                          type="button"
+                          class="btn small"
+                          aria-label={`Edit ${one.merchant_id}`}
+                          onClick={() => setEdited(one)}
                         >
                           Edit
-                        </DialogButton>
+                        </button>
                       )}
                       <DialogButton
                         label={`Delete ${one.merchant_id}`}
@@ -144,6 +146,10 @@ export function TiersPage() {
               ]}
             />
           </Scroll>
+        )}
+        {/* Not in the table: the edits outlast the row of a merchant that another operator deletes. */}
+        {config && edited && (
+          <MerchantDialog merchant={edited} config={config} onClose={() => setEdited(undefined)} />
         )}
       </section>
 

@@ -130,7 +130,12 @@ function viewsOf(
   pools: Record<string, Pool>,
   missingOf: (name: string, there: number) => Missing | undefined,
 ): PoolView[] {
-  const byTier = Map.groupBy(pods, ({ tier }) => tier);
+  const byTier = new Map<string, Pod[]>();
+  for (const pod of pods) {
+    const others = byTier.get(pod.tier);
+    if (others) others.push(pod);
+    else byTier.set(pod.tier, [pod]);
+  }
   const rank = (name: string) => (isMerchantPool(name) ? 2 : pools[name]?.type === 'shared' ? 1 : 0);
   const none: Pool = { type: 'exclusive', assigned: 0, available: 0, active_calls: 0, capacity: 0 };
   return [...new Set([...Object.keys(pools), ...byTier.keys()])]

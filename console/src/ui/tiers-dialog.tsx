@@ -2,7 +2,7 @@
  * Edits the tiers. The router validates them before they are saved and returns the resulting chains of all merchants; a
  * concurrent change is not overwritten.
  */
-import { useRef, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError, ask, problemsOf } from '../api';
 import { inChainOrder } from '../labels';
 import { useRequest } from '../live/use-request';
@@ -46,6 +46,9 @@ function documentOf(drafts: readonly Draft[], chain: readonly string[], hold: Ti
   };
 }
 
+/** One request per pause in typing, not per key. */
+const previewDelayMs = 200;
+
 export function TiersDialog({ config, onClose }: { config: Tiers; onClose: () => void }) {
   const [base] = useState(config.version);
   const [drafts, setDrafts] = useState(() =>
@@ -55,7 +58,12 @@ export function TiersDialog({ config, onClose }: { config: Tiers; onClose: () =>
   );
   const [chain, setChain] = useState<readonly string[]>(config.default_chain);
   const wanted = documentOf(drafts, chain, config.hold);
-  const { value, error } = useRequest<Preview>('/tiers/preview', { intervalMs: 0, body: wanted });
+  const [previewed, setPreviewed] = useState(wanted);
+  useEffect(() => {
+    const timer = setTimeout(() => setPreviewed(wanted), previewDelayMs);
+    return () => clearTimeout(timer);
+  }, [JSON.stringify(wanted)]);
+  const { value, error } = useRequest<Preview>('/tiers/preview', { intervalMs: 0, body: previewed });
   // The last preview stays until the next one.
   const last = useRef<Preview | undefined>(undefined);
   const preview = value ?? last.current;

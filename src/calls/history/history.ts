@@ -40,7 +40,7 @@ export interface HistoryOptions {
   /** A hash of the `sharedVariables`. */
   setup: string;
   leadership: { readonly isLeader: boolean; readonly leader: string | null };
-  /** False until the store has been adopted: until then nothing is written. */
+  /** False until the store is prepared: until then nothing is written. */
   isPrepared(): boolean;
   loops(): readonly LoopState[];
   /** Undefined without records. */

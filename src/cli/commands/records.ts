@@ -198,7 +198,7 @@ const failed = listing<FailedRecord>({
 
 /** After this time a record in Processing without a claim is stuck. */
 function stuckAfterMs({ stuck, timeoutMs }: Workflow, { config }: RecordsTools): number {
-  return stuck.afterMs ?? Math.max(60_000 * config.zombieStuckThresholdMinutes, timeoutMs);
+  return stuck.afterMs ?? Math.max(config.zombieStuckThresholdMs, timeoutMs);
 }
 
 const inspect = readingCommand({
@@ -234,11 +234,7 @@ const inspect = readingCommand({
     const workflow = operations.workflow(name);
     const found = await operations.inspect(name, 1);
     const history = await operations.history(name);
-    const numbers = showNumbers(
-      found,
-      null,
-      adviseTimes(workflow, history, 60_000 * config.zombieStuckThresholdMinutes),
-    );
+    const numbers = showNumbers(found, null, adviseTimes(workflow, history, config.zombieStuckThresholdMs));
     const { timeoutMs, batchSize, concurrency } = workflow;
     const { policy, maxResets } = workflow.stuck;
     const afterMs = stuckAfterMs(workflow, tools);
@@ -309,7 +305,7 @@ const advise = recordsCommand<RouterOptions>({
     const { p99Seconds, source } = await readP99(given, name);
     const now = { timeoutMs: workflow.timeoutMs, stuckAfterMs: stuckAfterMs(workflow, given) };
     const suggested = suggestTimes(now, history, p99Seconds);
-    const advice = adviseTimes(workflow, history, 60_000 * config.zombieStuckThresholdMinutes, p99Seconds);
+    const advice = adviseTimes(workflow, history, config.zombieStuckThresholdMs, p99Seconds);
     const change = (fromMs: number, toMs: number, why: string): Cell =>
       fromMs === toMs
         ? `${formatDuration(fromMs)}, keep it: ${why}`

@@ -236,7 +236,7 @@ async function* limited(response: http.IncomingMessage, request: KubeRequest): A
   }
 }
 
-/** The text of an error, as long as one has to be. */
+/** Reads the start of an error response. */
 async function startOf(response: http.IncomingMessage): Promise<string> {
   let start = '';
   for await (const chunk of response.setEncoding('utf8') as AsyncIterable<string>) {

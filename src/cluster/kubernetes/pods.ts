@@ -17,10 +17,10 @@ export function observePod(object: unknown): ClusterPod | undefined {
   const { metadata, spec, status } = json(object);
   const { name, uid, resourceVersion, labels, annotations, deletionTimestamp } = json(metadata);
   if (typeof name !== 'string' || !isPodName(name)) return undefined;
-  const wish = (key: string) =>
+  const labelOf = (key: string) =>
     json(labels)[`smart-router/${key}`] ?? json(annotations)[`smart-router/${key}`];
-  const tier = wish('tier');
-  const merchant = wish('merchant');
+  const tier = labelOf('tier');
+  const merchant = labelOf('merchant');
   return {
     name,
     uid: typeof uid === 'string' && isUid.test(uid) ? uid : '',
@@ -29,7 +29,7 @@ export function observePod(object: unknown): ClusterPod | undefined {
     ...containerOf(json(spec), json(status), json(annotations)[defaultContainer]),
     tier: isName(tier) ? tier : undefined,
     merchant: isName(merchant) ? merchant : undefined,
-    mustReport: wish('report') === 'required',
+    mustReport: labelOf('report') === 'required',
   };
 }
 
