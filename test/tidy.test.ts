@@ -331,6 +331,13 @@ describe('leftovers', () => {
   });
 });
 
+it('every table of the documents begins with a header: a blank line inside one ends it', () => {
+  const headless = written
+    .filter(({ path }) => path.endsWith('.md'))
+    .flatMap((file) => findings(file, /(?<=^|\n\n)\|[^\n]*(?!\n\|[ :|-]+\n)(?=\n|$)/g));
+  expect(headless).toEqual([]);
+});
+
 describe('dependencies', () => {
   const manifest = JSON.parse(read('package.json').text) as Record<
     string,
