@@ -235,9 +235,10 @@ describe('Lua scripts', () => {
       'lib/pods.lua available_key',
       'release.lua Key.available',
     ]);
-    const quick =
-      read('src/calls/store/lua/release.lua').text.split("redis.pcall('SADD', Key.available")[0] ?? '';
-    expect(quick.trimEnd().split('\n').at(-1)).toMatch(/^if not hands_over and not merchant and /);
+    const [quick = ''] = read('src/calls/store/lua/release.lua').text.split(
+      "  if load == 0 then\n    redis.pcall('SADD', Key.available",
+    );
+    expect(quick).toMatch(/\n {2}if hands_over then\n.*\n {4}load = hand_over\(.*\n {2}end\n$/);
   });
 
   it('every step that ends calls then serves the merchants that are below their limits again', () => {

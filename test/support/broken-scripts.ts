@@ -436,14 +436,14 @@ export const brokenScripts: readonly BrokenScript[] = [
     broken: 'a release does not hand over its pod',
     isSeenInSimulation: true,
     script: 'release',
-    line: 'load = hand_over(pod, pool, max, load)',
+    line: "load = hand_over(pod, pool, 1, 0, fence, 'released_at', released_at, 'failures', failures)",
     becomes: '',
     ops: [...c3Waits, release('C1')],
   },
   {
     broken: 'a pod that registers is not handed over',
     script: 'register',
-    line: 'load = hand_over(pod, pool, max, load)',
+    line: 'load = hand_over(pod, pool, max, load, ...)',
     becomes: '',
     ops: [...c3Waits, { ...plainRegister, pod: 'c', pool: 'pool:gold' }],
   },
@@ -473,8 +473,8 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'a hand-over from the shared queue ignores the limit of a merchant',
     script: 'release',
-    line: "elseif queue == '' and is_at_limit(known[4] or '') then",
-    becomes: 'elseif false then',
+    line: "if queue == '' and is_at_limit(merchant, limit) then",
+    becomes: 'if false then',
     ops: [
       ...ask(2, 'C1'),
       ...fill(gold, 'C2'),
@@ -488,8 +488,8 @@ export const brokenScripts: readonly BrokenScript[] = [
     broken: 'a call that got a pod stays in its queue',
     isSeenInSimulation: true,
     script: 'release',
-    line: 'dequeue(sid, queue)\n  list_queue(queue, false, true)',
-    becomes: 'list_queue(queue, false, true)',
+    line: 'dequeue(sid, queue)\n  list_queue(queue, false, left)',
+    becomes: 'list_queue(queue, false, left)',
     ops: [...c3Waits, release('C1')],
   },
   {

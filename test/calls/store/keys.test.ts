@@ -39,7 +39,6 @@ const known: Row[] = [
         'waiting_since',
         'wait_until',
         'claim_ms',
-        'record_ms',
         'grace_ms',
       ],
       sometimes: [],

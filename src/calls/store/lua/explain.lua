@@ -69,5 +69,5 @@ end
 local answer = allocate()
 local pod = type(answer) == 'string' and string.match(answer, '\n([^\n]*)')
 local block = pod and select(2, read_pod(pod))
-local is_limited = limit and not pod and is_at_limit(ARGV[3]) -- after expired calls have ended
+local is_limited = limit and not pod and is_at_limit(ARGV[3], limit) -- after expired calls have ended
 return { answer, block or '', is_limited and 1 or 0, unpack(result) }

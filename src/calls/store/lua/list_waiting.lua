@@ -10,7 +10,7 @@ for i = 1, #page[2], 2 do
   local queue = (read_or_nil('HMGET', Key.call(sid), 'queue') or {})[1]
   local rank = queue and read_or_nil('ZRANK', Key.waiting_calls(queue), sid)
   if rank then
-    for k, value in ipairs({ sid, rank + 1, is_at_limit(queue) and 1 or 0 }) do table.insert(row, k, value) end
+    for k, value in ipairs({ sid, rank + 1, is_at_limit(queue, limit_of(queue)) and 1 or 0 }) do table.insert(row, k, value) end
     table.insert(result, row)
   end
 end

@@ -1,16 +1,11 @@
 -- Ends a call and makes its pod available again, unless the pod is blocked.
 -- ARGV: 2 sid, 3 fence ('' = any), 4 tombstone TTL ms, 5 'unclaimed' = only if the call was not requested again,
---       6 current time in ISO 8601 as the router estimates it ('' = formatted here),
---       7.. fields of the event: 'reason' and 'connect_failed' if the caller could not connect to the pod, then 'by' and the
---       operator who ends it; not for every call, because each argument costs time
+--       6 current time in ISO 8601 as the router estimates it ('' = formatted here), 7.. fields of the event: 'reason' and
+--       'connect_failed' if the caller could not connect to the pod, then 'by' and the operator who ends it; mostly none
 -- Result: 'ok', pod, released_to ('' = none), was_draining, live calls left, pool, 1 = the pod was blocked, as lines of one
 --         string | {'not_found'} | {'stale_fence', the call's fence} | {'claimed'} | {'was_waiting', ms waited}
 -- Guarantee: releases only the named call; a second release changes nothing. A waiting call gets the pod in the same step,
 -- unless Redis is out of memory. Keys for operators are written with pcall: a wrong type must not stop it half-way.
--- Flap guard: a call has failed if its caller could not connect, or if it ends within 5 s of its allocation and was neither
--- renewed nor reported: a proxy gives up on a dead pod after 2 to 3 s, and few real calls are as short. The third failed
--- call in a row sets the pod back; a short one only if the pod differs from its pool. That check takes up to 12 commands, so
--- only the third and every tenth short call in a row run it.
 --#include start
 local sid, grace = ARGV[2], ARGV[4]
 local record_key = Key.call(sid)
@@ -30,18 +25,18 @@ local calls_key = Key.pod_calls(pod)
 local truth = call('MGET', Key.pod_tier(pod), Key.pod_draining(pod), Key.pod_suspended(pod))
 local tier = truth[1]
 local pool = tier and (string.sub(tier, 1, 9) == 'merchant:' and tier or 'pool:' .. tier)
--- Before the first write: Redis refuses this one at maxmemory.
-local hands_over = (merchant or pool and call('EXISTS', Key.waiting(pool)) == 1)
-  and type(redis.pcall('HSET', record_key, 'ends', 1)) == 'number'
+local hands_over, fence = merchant or pool and call('EXISTS', Key.waiting(pool)) == 1
+if hands_over then
+  --#include counter
+  hands_over, fence = pcall(next_count, Key.fence) -- the first write: Redis refuses it at maxmemory
+end
 if call('ZREM', calls_key, sid) == 0 then
   call('DEL', record_key)
   return { 'not_found' }
 end
--- As leave_tombstone in lib/tombstones.lua.
-local tombstones = Key.tombstones(math.floor(now / TOMBSTONE_SLICE_MS))
+local tombstones = Key.tombstones(math.floor(now / TOMBSTONE_SLICE_MS)) -- as leave_tombstone in lib/tombstones.lua
 redis.pcall('HSET', tombstones, sid, string.format('%.0f', now + grace))
 call('PEXPIRE', tombstones, grace)
-
 local index = pool or call('HGET', record_key, 'source_pool') or ''
 redis.pcall('ZREM', Key.pool_calls(index), sid)
 local load = call('ZCARD', calls_key)
@@ -71,26 +66,31 @@ if merchant then
   write_or_skip('SREM', Key.limited(merchant), sid)
   if hands_over then list_queue(merchant, true) end
 end
-if not hands_over and not merchant and kind == 'exclusive' and load == 0 and not truth[2] and not truth[3] and pool ~= tier then
-  redis.pcall('SADD', Key.available(pool), pod)
+if not merchant and kind == 'exclusive' and load == 0 and not truth[2] and not truth[3] and pool ~= tier then
   call('DEL', record_key, Key.lease(pod))
-  redis.pcall('HSET', Key.pod(pod), 'status', 'available', 'released_at', released_at, 'allocated_call_sid', '',
-    'failures', failures)
   redis.pcall('XADD', Key.events, 'MAXLEN', '~', EVENTS_MAX, '*', 'type', 'call_released', 'call', sid, 'pod', pod,
     'pool', released_to, unpack(ARGV, 7))
+  if hands_over then
+    --#include base handover
+    load = hand_over(pod, pool, 1, 0, fence, 'released_at', released_at, 'failures', failures)
+  end
+  if load == 0 then
+    redis.pcall('SADD', Key.available(pool), pod)
+    redis.pcall('HSET', Key.pod(pod), 'status', 'available', 'released_at', released_at, 'allocated_call_sid', '',
+      'failures', failures)
+  end
 else
   --#include base settle
-  local block = block_of(truth[2], truth[3])
+  local block, left, shown = block_of(truth[2], truth[3]), load, { 'released_at', released_at, 'failures', failures }
   call('DEL', record_key)
   kind = parse_kind(kind)
   if block == 'draining' or block == 'terminating' then draining = '1' end
   if block or not kind then released_to = '' end
   note('call_released', 'call', sid, 'pod', pod, 'pool', released_to, unpack(ARGV, 7)) -- before a call is handed over
-  if pool then load = select(2, place(pod, pool, kind, load, block, hands_over)) end
-  local named = mirror_lease(pod, load, load == 0) -- the mirror may name the ended call: it is written without a look
-  if pool then
-    redis.pcall('HSET', Key.pod(pod), 'status', status_of(load, block), 'released_at', released_at,
-      'allocated_call_sid', named, 'failures', failures)
+  if pool then load = select(2, place(pod, pool, kind, load, block, hands_over, fence, unpack(shown))) end
+  local named = load == left and mirror_lease(pod, load, load == 0) -- the mirror may name the ended call: written unseen
+  if pool and named then
+    redis.pcall('HSET', Key.pod(pod), 'status', status_of(load, block), 'allocated_call_sid', named, unpack(shown))
   end
   if merchant and hands_over then
     --#include serve

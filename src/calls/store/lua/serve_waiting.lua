@@ -36,7 +36,8 @@ end
 local result, looked, queues = {}, {}, read_or_nil('SRANDMEMBER', Key.waiting_queues, 100) or {}
 table.sort(queues)
 for _, queue in ipairs(queues) do
-  if is_at_limit(queue) then has_room(queue, tonumber(call('HGET', Key.limits, queue)), grace) end
+  local limit = limit_of(queue)
+  if is_at_limit(queue, limit) then has_room(queue, tonumber(limit), grace) end
   list_queue(queue)
   local chain, priority, weight = queue_rules(queue)
   for pool in string.gmatch(chain, '%S+') do

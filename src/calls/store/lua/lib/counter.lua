@@ -7,7 +7,7 @@ local function next_count(key)
   if type(stored) == 'table' then stored = not call('SET', key, text) end
   local before = tonumber(stored)
   if before and before >= now_us and before < 9e15 then
-    text = digits(before + 1)
+    text = string.format('%.0f', before + 1)
     call('SET', key, text)
   end
   return text

@@ -1,3 +1,8 @@
+-- A call has failed if its caller could not connect, or if it ends within 5 s of its allocation and was neither renewed nor
+-- reported: a proxy gives up on a dead pod after 2 to 3 s, and few real calls are as short. The third failed call in a row
+-- sets the pod back; a short one only if the pod differs from its pool. That check takes up to 12 commands, so only the third
+-- and every tenth short call in a row run it.
+
 -- Counts a failed call and sets the pod back if it must be. `is_unclaimed`: the caller left before the answer, which says
 -- nothing about the pod. Returns the failed calls in a row, and '1' if the pod is set back now. Runs for every short call, so
 -- the functions of the flap guard are defined only when it checks: they took a fifth of the time of a release.

@@ -30,13 +30,13 @@ end
 
 -- The only function that decides whether a pod can take a call. Calls that wait for the pod get it first. Returns 1: added
 -- to `available`, -1: removed, 0: unchanged, or the key has a wrong type, until the sweep deletes it; and the load.
--- `hands_over`: false = no waiting call gets the pod, true = the caller knows that calls wait.
-local function place(pod, pool, kind, load, block, hands_over)
+-- `hands_over`: false = no waiting call gets the pod, true = the caller knows that calls wait. The rest is for hand_over.
+local function place(pod, pool, kind, load, block, hands_over, ...)
   if kind and not block and hands_over == nil then hands_over = read_or_nil('EXISTS', Key.waiting(pool)) == 1 end
   if kind and not block and hands_over then
     --#include handover
     local max = kind == 'exclusive' and 1 or select(2, kind_of(pool))
-    load = hand_over(pod, pool, max, load)
+    load = hand_over(pod, pool, max, load, ...)
   end
   if kind == 'exclusive' then
     if block or load > 0 then return -(write_or_skip('SREM', available_key(pool), pod) or 0), load end

@@ -8,14 +8,18 @@
 -- A score is (9 - priority) * 2^42 + tag: tags reach 2^42 after four billion calls without a time when none waits.
 local PRIORITY_SPAN, CALL_COST = 2 ^ 42, 1000
 
--- Returns the chain as text, the priority, the weight and the tag.
+-- Returns the chain as text, the priority, the weight and the tag as text.
 local function queue_rules(queue)
   local known = read_or_nil('HMGET', Key.waiting_queue(queue), 'chain', 'priority', 'weight', 'tag') or {}
-  return known[1] or '', tonumber(known[2] or '') or 0, tonumber(known[3] or '') or 1, tonumber(known[4] or '') or 0
+  return known[1] or '', tonumber(known[2] or '') or 0, tonumber(known[3] or '') or 1,
+    tonumber(known[4] or '') and known[4] or '0'
 end
 
-local function is_at_limit(merchant)
-  local max = merchant ~= '' and read_or_nil('HGET', Key.limits, merchant)
+local function limit_of(merchant)
+  return merchant ~= '' and read_or_nil('HGET', Key.limits, merchant)
+end
+
+local function is_at_limit(merchant, max)
   return max and (read_or_nil('SCARD', Key.limited(merchant)) or 0) >= (tonumber(max) or math.huge)
 end
 
@@ -23,40 +27,42 @@ local function unlist_queue(queue, chain)
   for pool in string.gmatch(chain, '%S+') do write_or_skip('ZREM', Key.waiting(pool), queue) end
 end
 
--- The highest start tag served so far in a pool, by priority.
-local function served_tag(pool, priority)
-  return tonumber(read_or_nil('HGET', Key.waiting_tags, pool .. ' ' .. priority) or '')
+-- The highest start tags served so far in the pools of a chain, by priority: their fields in `waiting:tags`, and the tags.
+local function served_tags(chain, priority)
+  local fields = {}
+  for pool in string.gmatch(chain, '%S+') do table.insert(fields, pool .. ' ' .. priority) end
+  return fields, fields[1] and read_or_nil('HMGET', Key.waiting_tags, unpack(fields)) or {}
 end
 
 local function note_served(chain, priority, tag)
-  for pool in string.gmatch(chain, '%S+') do
-    if tag >= (served_tag(pool, priority) or 0) then
-      write_or_skip('HSET', Key.waiting_tags, pool .. ' ' .. priority, string.format('%.6f', tag))
-    end
+  local fields, tags = served_tags(chain, priority)
+  local row, start = {}, tonumber(tag)
+  for i, served in ipairs(tags) do
+    row[2 * i - 1], row[2 * i] = fields[i], (tonumber(served or '') or 0) > start and served or tag
   end
+  if row[1] then write_or_skip('HSET', Key.waiting_tags, unpack(row)) end
 end
 
 -- The start tag of a queue that enters the lists: not below the tags served in its pools, so that an idle time gives no credit,
 -- and not above them by more than one call, so that services in other pools are not held against it.
 local function first_tag(chain, priority, tag, cost)
   local least
-  for pool in string.gmatch(chain, '%S+') do
-    local served = served_tag(pool, priority)
-    if served then least = math.min(least or math.huge, served) end
+  for _, served in ipairs((select(2, served_tags(chain, priority)))) do
+    if tonumber(served or '') then least = math.min(least or math.huge, served) end
   end
   return math.min(math.max(tag, least or 0), (least or 0) + cost)
 end
 
--- Brings the lists up to date with a queue. `enters`: it was in no list, or its rules have changed. `is_served`: one of its
--- calls has got a pod.
-local function list_queue(queue, enters, is_served)
+-- Brings the lists up to date with a queue. `enters`: it was in no list, or its rules have changed. `left`: one of its calls
+-- has got a pod; 0 = none waits now.
+local function list_queue(queue, enters, left)
   local chain, priority, weight, tag = queue_rules(queue)
-  if is_served then
+  if left then
     note_served(chain, priority, tag)
     tag = tag + CALL_COST / weight
     call('HSET', Key.waiting_queue(queue), 'tag', string.format('%.6f', tag))
   end
-  if (read_or_nil('ZCARD', Key.waiting_calls(queue)) or 0) == 0 then
+  if (left or read_or_nil('ZCARD', Key.waiting_calls(queue)) or 0) == 0 then
     unlist_queue(queue, chain)
     write_or_skip('SREM', Key.waiting_queues, queue)
     if call('EXISTS', Key.waiting_queues) == 0 then call('DEL', Key.waiting_tags) end
@@ -64,15 +70,14 @@ local function list_queue(queue, enters, is_served)
     call('PEXPIRE', Key.waiting_queue(queue), 60000)
     return
   end
-  if is_at_limit(queue) then return unlist_queue(queue, chain) end
+  if is_at_limit(queue, limit_of(queue)) then return unlist_queue(queue, chain) end
   local cost = CALL_COST / weight
   if enters then
     tag = first_tag(chain, priority, tag, cost)
     call('HSET', Key.waiting_queue(queue), 'tag', string.format('%.6f', tag))
   end
-  for pool in string.gmatch(chain, '%S+') do
-    write_or_skip('ZADD', Key.waiting(pool), string.format('%.6f', (9 - priority) * PRIORITY_SPAN + tag + cost), queue)
-  end
+  local score = string.format('%.6f', (9 - priority) * PRIORITY_SPAN + tag + cost)
+  for pool in string.gmatch(chain, '%S+') do write_or_skip('ZADD', Key.waiting(pool), score, queue) end
 end
 
 local function dequeue(sid, queue)

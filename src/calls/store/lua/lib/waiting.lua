@@ -28,10 +28,10 @@ local function enter_or_refuse(sid, chain, fence, is_limited, saw)
   local count = read_or_nil('ZCARD', Key.waiting_calls(queue)) or 0
   if count >= hold.max or (read_or_nil('ZCARD', Key.waiting_due) or 0) >= hold.all then return refuse('queue_full') end
   call('HSET', Key.call(sid), 'hold', 'waiting', 'queue', queue, 'merchant_id', merchant, 'route', route, 'saw', saw,
-    'waiting_since', digits(now), 'wait_until', digits(now + hold.max_wait), 'claim_ms', hold.claim, 'record_ms', record_ttl,
-    'grace_ms', grace)
-  -- serve_waiting ends the wait. Records that expired before it ran would stay in the queue, and fill it.
-  call('PEXPIRE', Key.call(sid), digits(hold.max_wait + record_ttl))
+    'waiting_since', digits(now), 'wait_until', digits(now + hold.max_wait), 'claim_ms', hold.claim, 'grace_ms', grace)
+  -- serve_waiting ends the wait. Records that expired before it ran would stay in the queue, and fill it. A call that gets a
+  -- pod at the end of its wait keeps it for `claim`.
+  call('PEXPIRE', Key.call(sid), digits(hold.max_wait + math.max(record_ttl, hold.claim)))
   call('ZADD', Key.waiting_calls(queue), fence, sid)
   call('ZADD', Key.waiting_due, digits(now + math.min(hold.max_wait, hold.seen)), sid)
   if count == 0 then
