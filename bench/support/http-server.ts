@@ -2,7 +2,7 @@
  * A separate process: the router as `smart-router serve` starts it. Arguments: the store's address and the number of pods.
  */
 import { loadConfig } from '../../src/config/config.js';
-import { limitHeapGrowth } from '../../src/main/processes.js';
+import { limitGarbage } from '../../src/main/processes.js';
 import { startRouter } from '../../src/main/router.js';
 import { answerSpent } from './server-process.js';
 import { podNames } from './store.js';
@@ -20,7 +20,7 @@ const config = loadConfig({
   CLEANUP_INTERVAL: '20m',
   AUDIT_INTERVAL: 'off',
 });
-limitHeapGrowth();
+limitGarbage();
 const router = await startRouter(config);
 process.send?.({ url: router.url });
 answerSpent();

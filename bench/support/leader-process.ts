@@ -3,11 +3,11 @@
  * request it reports what it has used.
  */
 import { loadConfig } from '../../src/config/config.js';
-import { limitHeapGrowth } from '../../src/main/processes.js';
+import { limitGarbage } from '../../src/main/processes.js';
 import { startRouter } from '../../src/main/router.js';
 import { spent } from './server-process.js';
 
-limitHeapGrowth();
+limitGarbage();
 const { url } = await startRouter(loadConfig(process.env));
 process.send?.({ url });
 process.on('message', () => process.send?.(spent()));

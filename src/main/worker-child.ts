@@ -12,7 +12,7 @@ import { messageOf } from '../errors.js';
 import { createLogger } from '../observe/log.js';
 import type { OperationName, RecordsStatus } from '../records/admin.js';
 import { Channel } from './channel.js';
-import { limitHeapGrowth } from './processes.js';
+import { limitGarbage } from './processes.js';
 import type { RecordsPlane } from './records-plane.js';
 import { askWorker1, downStatus, operationTimeoutMs, remoteOperations } from './records-report.js';
 import { type RunningRouter, startRouter } from './router.js';
@@ -55,7 +55,7 @@ async function start(config: Config, number: number): Promise<RunningRouter> {
   };
   process.on('uncaughtException', logFatal);
   process.on('unhandledRejection', logFatal);
-  limitHeapGrowth();
+  limitGarbage();
   const started = await startRouter(config, {
     log,
     renderGroup: async () => String(await primary.call('metrics', [], operationTimeoutMs)),

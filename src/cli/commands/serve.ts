@@ -2,7 +2,7 @@
 import { InvalidArgumentError, Option } from 'commander';
 import { type Config, loadConfig } from '../../config/config.js';
 import { workers } from '../../config/fields.js';
-import { limitHeapGrowth } from '../../main/processes.js';
+import { limitGarbage } from '../../main/processes.js';
 import type { Logger } from '../../observe/log.js';
 import { command } from '../cli.js';
 import { exitSoon, untilAborted, untilSignal } from '../signals.js';
@@ -73,7 +73,7 @@ async function runRouter(env: NodeJS.ProcessEnv): Promise<void> {
     process.exit(1);
   });
   const signalled = untilAborted(signal).then(() => String(signal.reason));
-  limitHeapGrowth();
+  limitGarbage();
   running = await start(config, signalled);
   const { log } = running;
   // The log gets the stack; index.ts then prints one line and exits.
