@@ -5,7 +5,7 @@
  */
 import { HttpConnection } from '../support/http-connection.js';
 import { percentile } from '../support/measure.js';
-import type { FromGenerator, LoadRun, Phase, PhaseResult } from './messages.js';
+import { type FromGenerator, type LoadRun, type Phase, type PhaseResult, windowMs } from './messages.js';
 
 /**
  * As many as a proxy in front of a router keeps. They are opened before the first call and stay open: hundreds of new
@@ -14,7 +14,6 @@ import type { FromGenerator, LoadRun, Phase, PhaseResult } from './messages.js';
 const maxConnections = 1000;
 /** Timeout of a caller, the same as the router's. */
 const patienceMs = 2000;
-const windowMs = 50;
 
 interface Task {
   path: string;
@@ -167,9 +166,9 @@ class Tally {
     this.late.push(lateMs);
   }
 
-  answered(status: string, ms: number, sinceStartMs: number): void {
+  answered(status: string, ms: number, sinceWarmUpMs: number): void {
     const { counts } = this;
-    const window = this.#window(Math.floor(sinceStartMs / windowMs));
+    const window = this.#window(Math.floor(sinceWarmUpMs / windowMs));
     if (status === '200') {
       counts.allocated += 1;
       this.times.push(ms);
@@ -191,8 +190,7 @@ class Tally {
       p999Ms: percentile(times, 99.9),
       lateP99Ms: percentile(this.late, 99),
       generatorCpu: this.generatorCpu,
-      windows: this.windows.map((window, i) => ({
-        endMs: (i + 1) * windowMs,
+      windows: this.windows.map((window) => ({
         p99Ms: window.times.length === 0 ? 0 : percentile(window.times, 99),
         missed: window.missed,
       })),
@@ -245,8 +243,8 @@ async function run({ url, phases, holdMs }: LoadRun): Promise<void> {
       phase,
       startMs,
       (intendedMs) => {
-        const counts = intendedMs >= startMs + phase.warmUpMs;
-        const from = startMs;
+        const from = startMs + phase.warmUpMs;
+        const counts = intendedMs >= from;
         const sid = `CA${String(++calls).padStart(32, '0')}`;
         const sinceMs = performance.now();
         if (counts) tally.arrived(sinceMs - intendedMs);

@@ -15,9 +15,10 @@ export interface LoadRun {
   holdMs: number;
 }
 
-/** A twentieth of a second of a phase, by the time at which calls should have begun. */
+export const windowMs = 50;
+
+/** The calls that should have begun in one window of a phase. */
 export interface Window {
-  endMs: number;
   p99Ms: number;
   /** Rejected, failed or unanswered. */
   missed: number;
@@ -40,6 +41,7 @@ export interface PhaseResult {
   lateP99Ms: number;
   /** Processor time over time: 1 is a whole core. */
   generatorCpu: number;
+  /** From the end of the warm-up on, without a gap. */
   windows: Window[];
 }
 

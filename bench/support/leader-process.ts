@@ -5,10 +5,9 @@
 import { loadConfig } from '../../src/config/config.js';
 import { limitGarbage } from '../../src/main/processes.js';
 import { startRouter } from '../../src/main/router.js';
-import { spent } from './server-process.js';
+import { answerSpent } from './server-process.js';
 
 limitGarbage();
 const { url } = await startRouter(loadConfig(process.env));
 process.send?.({ url });
-process.on('message', () => process.send?.(spent()));
-process.once('disconnect', () => process.exit());
+answerSpent();

@@ -70,14 +70,6 @@ export class ServerProcess {
 
 /** Called in the server's process: it reports what it has spent when asked, and ends with its parent. */
 export function answerSpent(): void {
-  process.on('message', () => {
-    const { user, system } = process.cpuUsage();
-    const spent: Spent = {
-      cpuMs: (user + system) / 1000,
-      rssBytes: process.memoryUsage.rss(),
-      peakRssBytes: process.resourceUsage().maxRSS * 1024,
-    };
-    process.send?.(spent);
-  });
+  process.on('message', () => process.send?.(spent()));
   process.once('disconnect', () => process.exit());
 }
