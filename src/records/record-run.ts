@@ -16,14 +16,23 @@ const maxNoteLength = 1000;
 /** Sessions that may break under one `ctx.tx` before it fails. */
 const maxBrokenSessions = 5;
 
+/** Shared by all runs of a workflow. */
 export interface RecordRunOptions {
   store: RecordStore;
-  onTrace(note: string): void;
-  /** Until the database itself ends an idle transaction. */
-  endsInMs(): number;
+  onTrace(claim: Claim, note: string): void;
+  /** Until the database itself ends an idle transaction of a run that started then. */
+  endsInMs(startedMs: number): number;
   /** After a failed session: resolves to true when the database may answer, to false if the signal aborts first. */
   databaseReady(signal: AbortSignal): Promise<boolean>;
 }
+
+/** What a handler has thrown. */
+interface Failure {
+  error: unknown;
+  message: string;
+}
+
+const ignore = () => {};
 
 export class RecordRun implements RecordContext {
   readonly claim: Claim;
@@ -33,8 +42,9 @@ export class RecordRun implements RecordContext {
   #controller: AbortController | undefined;
   #reason: Error | undefined;
   #hasNoDatabase = false;
+  failure: Failure | undefined;
   /** Releases the slot of a handler that ignores its signal. */
-  abandon = () => {};
+  abandon = ignore;
 
   constructor(claim: Claim, startedMs: number, options: RecordRunOptions) {
     this.claim = claim;
@@ -58,6 +68,15 @@ export class RecordRun implements RecordContext {
     return this.#reason;
   }
 
+  /** The message names the reason for which the handler was stopped, if it was. */
+  fail(error: unknown): Failure {
+    const message = messageOf(error);
+    const stopped = this.#reason?.message;
+    const isOwn = stopped === undefined || message === stopped;
+    this.failure = { error, message: isOwn ? message : `${stopped}: ${message}` };
+    return this.failure;
+  }
+
   abort(reason: Error): void {
     if (this.#reason) return;
     this.#reason = reason;
@@ -68,6 +87,7 @@ export class RecordRun implements RecordContext {
   get trace(): RecordContext['trace'] {
     return (note) =>
       this.#options.onTrace(
+        this.claim,
         typeof note === 'string' ? plainText(note.slice(0, maxNoteLength)) : messageOf(note),
       );
   }
@@ -167,12 +187,16 @@ export class RecordRun implements RecordContext {
 
   async #assertHeld(client: PoolClient, isLast: boolean): Promise<string> {
     const { store, endsInMs } = this.#options;
-    const xact = await store.hold(client, this.claim, endsInMs(), isLast);
+    const xact = await store.hold(client, this.claim, endsInMs(this.startedMs), isLast);
     if (xact !== undefined) return xact;
     const lost = new ClaimLost('claim lost: the transaction was rolled back');
     this.abort(lost);
     throw lost;
   }
+}
+
+export function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
 }
 
 /** One run of a transaction. */

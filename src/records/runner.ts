@@ -13,7 +13,7 @@ import { Claimer, ClaimRefused } from './claimer.js';
 import type { FinishCounts, Finisher } from './finisher.js';
 import { notify } from './listener.js';
 import type { RecordObserver } from './observer.js';
-import { ClaimLost, RecordRun, TraceWriter } from './record-run.js';
+import { ClaimLost, isThenable, RecordRun, type RecordRunOptions, TraceWriter } from './record-run.js';
 import { SessionError } from './sessions.js';
 import type { StatusGuard } from './status-guard.js';
 import type { Claim, RecordStore } from './store.js';
@@ -58,6 +58,7 @@ export class WorkflowRunner {
   readonly #options: RunnerOptions;
   readonly #claimer: Claimer;
   readonly #traces: TraceWriter;
+  readonly #runOptions: RecordRunOptions;
   readonly #running = new Set<RecordRun>();
   readonly #stopping = new AbortController();
   /** The queue of the loop, and one for each `runOnce` in progress. */
@@ -77,6 +78,14 @@ export class WorkflowRunner {
     setMaxListeners(0, this.#stopping.signal);
     this.#claimer = new Claimer({ ...options, release: (claims) => this.#release(claims) });
     this.#traces = new TraceWriter(options);
+    const { store, clock, workflow } = options;
+    this.#runOptions = {
+      store,
+      onTrace: (claim, note) => this.#traces.add(claim, note),
+      endsInMs: (startedMs) =>
+        Math.max(1000, startedMs + workflow.timeoutMs + endTransactionMs - clock.monotonic()),
+      databaseReady: (signal) => this.#databaseReady(signal),
+    };
     this.#queue = this.#newQueue();
   }
 
@@ -178,34 +187,33 @@ export class WorkflowRunner {
 
   async #slot(): Promise<void> {
     const { signal } = this.#stopping;
-    for (;;) {
-      const claim = await this.#next(signal);
-      if (!claim) return;
-      await this.#process(claim);
+    const { workflow, finisher } = this.#options;
+    while (!signal.aborted) {
+      // Claims the next batch while this one is processed.
+      if (this.#queue.size <= this.#claimer.batchSize / 2 && finisher.backlog <= 4 * workflow.batchSize)
+        this.#refilling ??= this.#refill(signal);
+      const claim = this.#queue.takeFresh() ?? (await this.#next());
+      if (!claim) continue;
+      const running = this.#process(claim);
+      if (running) await running;
       this.#queue.done(claim);
       // The next suspect may have waited for this one.
       if (claim.isSuspect) this.wake();
     }
   }
 
-  async #next(signal: AbortSignal): Promise<Claim | undefined> {
-    const { workflow, finisher } = this.#options;
-    for (;;) {
-      if (signal.aborted) return undefined;
-      // Claims the next batch while this one is processed.
-      if (this.#queue.size <= this.#claimer.batchSize / 2 && finisher.backlog <= 4 * workflow.batchSize)
-        this.#refilling ??= this.#refill(signal);
-      try {
-        const claim = await this.#queue.take();
-        if (claim) return claim;
-      } catch {
-        // Claims wait until the database can confirm them.
-        await this.#pauseSlots();
-        continue;
-      }
-      if (this.#refilling) await this.#refilling;
-      else await finisher.idle();
+  /** Resolves to undefined when the queue may have changed. */
+  async #next(): Promise<Claim | undefined> {
+    try {
+      const claim = await this.#queue.take();
+      if (claim) return claim;
+    } catch {
+      // Claims wait until the database can confirm them.
+      await this.#pauseSlots();
+      return undefined;
     }
+    await (this.#refilling ?? this.#options.finisher.idle());
+    return undefined;
   }
 
   /** After a failed session: resolves when the database may answer again, or the signal aborts. */
@@ -260,52 +268,64 @@ export class WorkflowRunner {
     }
   }
 
-  async #process(claim: Claim): Promise<void> {
-    const { workflow, store, clock, finisher, observer, log } = this.#options;
-    const startedMs = clock.monotonic();
-    const endMs = startedMs + workflow.timeoutMs + endTransactionMs;
-    const run = new RecordRun(claim, startedMs, {
-      store,
-      onTrace: (note) => this.#traces.add(claim, note),
-      endsInMs: () => Math.max(1000, endMs - clock.monotonic()),
-      databaseReady: (signal) => this.#databaseReady(signal),
-    });
-    this.#running.add(run);
-    let failure: { error: unknown } | undefined;
-    let isAbandoned = false;
-    const fail = (error: unknown) => {
-      failure = { error };
-      // The slot was released before: log it here.
-      if (isAbandoned) this.#logFailure(claim, failureOf(run, error));
-    };
+  /** A synchronous handler is not awaited: the promises of a record would cost more than the rest. */
+  #process(claim: Claim): Promise<void> | undefined {
+    const { workflow, clock } = this.#options;
+    const run = new RecordRun(claim, clock.monotonic(), this.#runOptions);
     try {
       const work: unknown = workflow.process(claim.record, run);
-      // A synchronous handler is not awaited: six promises per record would cost more than the rest.
-      if (isThenable(work)) {
-        const done = Promise.resolve(work).then(() => false, fail);
-        const abandoned = new Promise<true>((resolve) => {
-          run.abandon = () => resolve(true);
-        });
-        isAbandoned = (await Promise.race([done, abandoned])) === true;
-      }
+      if (isThenable(work)) return this.#await(run, work);
+    } catch (error) {
+      run.fail(error);
+    }
+    this.#finish(run);
+    return undefined;
+  }
+
+  async #await(run: RecordRun, work: PromiseLike<unknown>): Promise<void> {
+    const { workflow, log } = this.#options;
+    this.#running.add(run);
+    let isAbandoned = false;
+    const fail = (error: unknown) => {
+      const { message } = run.fail(error);
+      // The slot was released before: log it here.
+      if (isAbandoned) this.#logFailure(run.claim, message);
+    };
+    try {
+      const done = Promise.resolve(work).then(() => false, fail);
+      const abandoned = new Promise<true>((resolve) => {
+        run.abandon = () => resolve(true);
+      });
+      isAbandoned = (await Promise.race([done, abandoned])) === true;
     } catch (error) {
       fail(error);
     }
     this.#running.delete(run);
-    this.#traces.drop(claim);
-    observer.processed?.(workflow.name, (clock.monotonic() - startedMs) / 1000);
+    if (!isAbandoned) return this.#finish(run);
+    this.#end(run);
+    log.error(
+      { workflow: workflow.name, record: run.claim.id },
+      'handler ignored its timeout; slot released',
+    );
+  }
+
+  #end(run: RecordRun): void {
+    const { workflow, clock, observer } = this.#options;
+    this.#traces.drop(run.claim);
+    observer.processed?.(workflow.name, (clock.monotonic() - run.startedMs) / 1000);
+  }
+
+  #finish(run: RecordRun): void {
+    const { finisher } = this.#options;
+    const { claim, failure } = run;
     const { id, token } = claim;
-    if (isAbandoned) {
-      log.error({ workflow: workflow.name, record: id }, 'handler ignored its timeout; slot released');
-      return;
-    }
-    const message = failure && failureOf(run, failure.error);
-    if (message !== undefined) this.#logFailure(claim, message);
+    this.#end(run);
+    if (failure) this.#logFailure(claim, failure.message);
     if (run.stopped instanceof ClaimLost) finisher.reject([id]);
-    else if (!failure || message === undefined) finisher.add({ id, token, error: null });
+    else if (!failure) finisher.add({ id, token, error: null });
     else if (run.hasNoDatabase || (isInstance(failure.error, SessionError) && !run.stopped))
       finisher.add(withoutSession(id, token));
-    else finisher.add({ id, token, error: message });
+    else finisher.add({ id, token, error: failure.message });
   }
 
   async #databaseReady(signal: AbortSignal): Promise<boolean> {
@@ -368,17 +388,6 @@ export class WorkflowRunner {
       log.debug({ workflow: workflow.name, reason: messageOf(error) }, 'claims not verified');
     }
   }
-}
-
-/** The handler's message, after the reason for which it was stopped, if it was. */
-function failureOf(run: RecordRun, error: unknown): string {
-  const message = messageOf(error);
-  const stopped = run.stopped?.message;
-  return stopped === undefined || message === stopped ? message : `${stopped}: ${message}`;
-}
-
-function isThenable(value: unknown): value is PromiseLike<unknown> {
-  return typeof (value as { then?: unknown } | null | undefined)?.then === 'function';
 }
 
 const withoutSession = (id: string, token: string) => ({
