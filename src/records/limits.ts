@@ -15,14 +15,13 @@
  * it 0.4 s. A key whose text differs for equal values (a numeric without a scale, citext), and a table without the
  * advised index, are read by a scan of all queued rows.
  */
-import type { QueryResult } from 'pg';
-import type { ClaimedRows } from './claimed-rows.js';
+import type { ClaimedResult, ClaimedRows } from './claimed-rows.js';
 import { type Column, coversStatus } from './columns.js';
 import { quoteName } from './identifiers.js';
 import { queries } from './queries.generated.js';
 import type { Queryable, Sessions } from './sessions.js';
 import type { Table } from './table.js';
-import type { Row, Workflow } from './workflow.js';
+import type { Workflow } from './workflow.js';
 
 /** Keys per claim. The lock table of a database has about 6,400 places by default. */
 const maxKeys = 250;
@@ -53,7 +52,7 @@ export async function claimLimited(
   turn: KeyTurn,
   [workflow, size, worker, timeoutMs, only]: readonly [number, number, number, number, string[] | null],
   claimed: ClaimedRows,
-): Promise<Pick<QueryResult<Row>, 'rows'>> {
+): Promise<ClaimedResult> {
   const { key: after, isKeyless } = turn;
   const keys = Math.min(size, maxKeys);
   const keylessPlaces = Math.floor((keys + Number(isKeyless)) / 2);
@@ -66,9 +65,9 @@ export async function claimLimited(
     const { rows } = await sessions.queryOn<Locked>(client, lock, lockArgs);
     const { ids = null, hashes, key } = rows[0] ?? {};
     turn.key = key ?? after;
-    if (ids === null) return { rows: [] };
+    if (ids === null) return { rows: [], fields: [] };
     const args = [workflow, size, worker, timeoutMs, ids, hashes];
-    return sessions.queryOn<Row>(client, own.claimLimited, args, claimed.types(client));
+    return sessions.queryOn<unknown[]>(client, own.claimLimited, args, claimed.config(client));
     // At this level, the second statement sees what was committed before the keys were locked.
   }, 'READ COMMITTED');
 }

@@ -3,7 +3,7 @@
  * caller waits for a session and for a reply no longer than its timeouts. A `SessionError` is the fault of the session;
  * any other error belongs to the statement, or to the handler whose transaction it is.
  */
-import type { CustomTypesConfig, Pool, PoolClient, QueryConfig, QueryResult, QueryResultRow } from 'pg';
+import type { Pool, PoolClient, QueryConfig, QueryResult, QueryResultRow } from 'pg';
 import type { Clock } from '../clock.js';
 import { isInstance, messageOf } from '../errors.js';
 import { resetSession } from './transaction-client.js';
@@ -51,18 +51,18 @@ export class Sessions implements Queryable {
 
   /**
    * Runs one of our statements. If it fails because of the state of its session (a search path, a role, a timeout that
-   * other code has set), the connection is closed, so that the next try gets a new one. Conflicts are retried. `types` gives
-   * the parsers of the values; default: those of the connection.
+   * other code has set), the connection is closed, so that the next try gets a new one. Conflicts are retried. `config`: more
+   * options of the driver.
    */
   async query<R extends QueryResultRow>(
     text: string,
     values: unknown[] = [],
-    types?: (client: PoolClient) => CustomTypesConfig,
+    config?: (client: PoolClient) => Partial<QueryConfig>,
   ): Promise<QueryResult<R>> {
     return this.#retryConflicts(() =>
       this.use(async (client) => {
         try {
-          return await this.queryOn<R>(client, text, values, types?.(client));
+          return await this.queryOn<R>(client, text, values, config?.(client));
         } catch (error) {
           if (mayBeSessionState(error)) this.spoil(client);
           throw error;
@@ -126,9 +126,9 @@ export class Sessions implements Queryable {
     client: PoolClient,
     text: string,
     values: unknown[] = [],
-    types?: CustomTypesConfig,
+    config?: Partial<QueryConfig>,
   ): Promise<QueryResult<R>> {
-    const timed = { text, values, types, query_timeout: this.queryTimeoutMs };
+    const timed = { ...config, text, values, query_timeout: this.queryTimeoutMs };
     try {
       return await client.query<R>(timed);
     } catch (error) {

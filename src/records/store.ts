@@ -3,7 +3,7 @@
  * finished and its claim deleted, in one step or not at all. All times are the database's.
  */
 import type { PoolClient, QueryResult } from 'pg';
-import { ClaimedRows } from './claimed-rows.js';
+import { type ClaimedResult, ClaimedRows } from './claimed-rows.js';
 import { claimLimited, type KeyTurn } from './limits.js';
 import { LiveTable } from './live-table.js';
 import { codeOf, isRowFault, mayBeRowFault, type Sessions } from './sessions.js';
@@ -24,7 +24,7 @@ import type {
 } from './store-types.js';
 import { columns, edges, idsAndTokens } from './store-types.js';
 import { type QueryName, type Table, truncate } from './table.js';
-import { type Bounds, defaultBounds, type Row } from './workflow.js';
+import { type Bounds, defaultBounds } from './workflow.js';
 
 export type * from './store-types.js';
 
@@ -65,14 +65,16 @@ export class RecordStore {
       this.#table.run((table) =>
         table.limit
           ? claimLimited(this.sessions, table, this.#turn, args, claimed)
-          : this.sessions.query<Row>(table.queries.claim, [...args], (client) => claimed.types(client)),
+          : this.sessions.query<unknown[]>(table.queries.claim, [...args], (client) =>
+              claimed.config(client),
+            ),
       );
-    const { rows } = await run().catch((error: unknown) => {
+    const result: ClaimedResult = await run().catch((error: unknown) => {
       // Another row for the same record: the claim is retried once.
       if (codeOf(error) !== '23505') throw error;
       return run();
     });
-    return claimed.claims(rows, nowMs);
+    return claimed.claims(result, nowMs);
   }
 
   /** `isFinal`: without a retry; `onlyUnlocked`: skips rows that another transaction has locked, without a wait. */
