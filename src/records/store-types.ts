@@ -132,8 +132,9 @@ export function columns(claims: readonly ClaimKey[]): [string[], string[]] {
   return [claims.map(({ id }) => id), claims.map(({ token }) => token)];
 }
 
-/** Ids, and the token of each as JSON. Every id at most once. */
+/** Ids, and as JSON the token of the first one, and of each id that has another. Every id at most once. */
 export function idsAndTokens(claims: readonly ClaimKey[]): [string[], string] {
-  const tokens = Object.fromEntries(claims.map(({ id, token }) => [id, token]));
-  return [claims.map(({ id }) => id), JSON.stringify(tokens)];
+  const first = claims[0]?.token;
+  const others = claims.filter(({ token }) => token !== first).map(({ id, token }) => [id, token]);
+  return [claims.map(({ id }) => id), JSON.stringify([first, Object.fromEntries(others)])];
 }

@@ -84,17 +84,18 @@ export class RecordStore {
   ): Promise<Finished> {
     const { maxErrorLength, hasRetry } = this.table;
     const query = hasRetry && !isFinal ? 'finishRetry' : 'finish';
-    const errors = outcomes.flatMap(({ id, error }) =>
-      error === null ? [] : [[id, truncate(error, maxErrorLength)]],
-    );
-    const [lists] = await this.#run<Record<keyof Finished, string | null>>(
+    const errors = outcomes
+      .filter(({ error }) => error !== null)
+      .map(({ id, error }) => [id, truncate(error ?? '', maxErrorLength)]);
+    const [ids, tokens] = idsAndTokens(outcomes);
+    const [result] = await this.#run<{ is_whole: boolean } & Record<keyof Finished, string | null>>(
       onlyUnlocked ? `${query}Unlocked` : query,
-      [...idsAndTokens(outcomes), JSON.stringify(Object.fromEntries(errors))],
+      [ids, tokens, JSON.stringify(Object.fromEntries(errors))],
     );
-    const ids = (name: keyof Finished): string[] => JSON.parse(lists?.[name] ?? '[]');
+    const list = (name: keyof Finished): string[] => JSON.parse(result?.[name] ?? '[]');
     return {
-      ...{ written: new Set(ids('written')), restored: ids('restored'), unchanged: ids('unchanged') },
-      retried: new Set(ids('retried')),
+      written: new Set(result?.is_whole ? ids : list('written')),
+      ...{ restored: list('restored'), unchanged: list('unchanged'), retried: new Set(list('retried')) },
     };
   }
 

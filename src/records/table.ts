@@ -259,6 +259,8 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
   const touchedAt = isZoned ? `t.${touchedName}` : `(t.${touchedName} AT TIME ZONE ${zone})`;
   // Known when the statement is planned: a batch without errors then costs no lookup per record.
   const hasErrors = "$4::jsonb <> '{}'";
+  const writtenId = 'id::text COLLATE "default"';
+  const hasToken = 'c.token = coalesce(($3::jsonb -> 1 ->> c.record_id)::bigint, ($3::jsonb ->> 0)::bigint)';
   const isTimedOut = "c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' < now()";
   const places: Record<string, string> = {
     table,
@@ -280,9 +282,15 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     ),
     has_errors: hasErrors,
     is_bounded: "(SELECT set_config('lock_timeout', '2000', true)) IS NOT NULL",
-    finished: `SELECT json_agg(record_id) FILTER (WHERE NOT is_kept)::text AS written,
-  json_agg(record_id) FILTER (WHERE is_kept)::text AS restored,
-  json_agg(record_id) FILTER (WHERE is_kept IS NULL)::text AS unchanged`,
+    // The token of claim `c` is the one given in $3 (`idsAndTokens`).
+    has_token: hasToken,
+    written_id: writtenId,
+    finished: `SELECT is_whole,
+  CASE WHEN NOT is_whole THEN (SELECT json_agg(${writtenId}) FROM written WHERE NOT is_kept) END::text AS written,
+  CASE WHEN NOT is_whole THEN (SELECT json_agg(${writtenId}) FROM written WHERE is_kept) END::text AS restored,
+  CASE WHEN NOT is_whole THEN (
+    SELECT json_agg(record_id) FROM held WHERE record_id NOT IN (SELECT ${writtenId} FROM written WHERE is_kept IS NOT NULL)
+  ) END::text AS unchanged`,
     set_error_queued: setError('$2::text'),
     error_text: error ? `left(t.${quoteName([error.name])}::text, 1000)` : 'NULL::text',
     is_failed: isFailed,
@@ -315,7 +323,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     lock: 'KEY SHARE',
     unlocked: '',
     finished_ids: '$2::text[]',
-    released: 'c.record_id = ANY($2::text[]) AND c.token = ($3::jsonb ->> c.record_id)::bigint',
+    released: `c.record_id = ANY($2::text[]) AND ${hasToken}`,
     renewed: 'claimed_at = now()',
     requeued_from: processing,
     ...{ set_limit_key: '', limit_column: '', limit_value: '', pick: '', judge: '', or_waiting: '' },

@@ -39,6 +39,25 @@ describePostgres('finishing', (postgres) => {
     expect(await page(pool)).toMatchObject({ status: 'Failed', error: 'no' });
   });
 
+  it('checks the token of each record in a batch of several claims', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 4);
+    const store = await storeOf(pool);
+    const claims = [...(await deadWorker(pool, { most: 2 })), ...(await deadWorker(pool, { most: 2 }))];
+    const [first, second, third, fourth] = claims.map(({ id, token }) => ({ id, token, error: null }));
+    if (!first || !second || !third || !fourth) throw new Error('two claims of two records');
+    expect(first.token).not.toBe(third.token);
+    // Each token is in the batch, but two of the records have the other one.
+    const wrong = [first, { ...second, token: third.token }, { ...third, token: first.token }, fourth];
+    expect(await store.finish(wrong)).toMatchObject({
+      written: new Set([first.id, fourth.id]),
+      unchanged: [],
+    });
+    expect(await statuses(pool)).toEqual({ Completed: 2, Processing: 2 });
+    expect((await store.finish([second, third])).written).toEqual(new Set([second.id, third.id]));
+    expect(await statuses(pool)).toEqual({ Completed: 4 });
+  });
+
   it('a row changed or deleted by hand during processing stays as it is, and the finish counts as late', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);

@@ -145,7 +145,7 @@ const lost = (begins = false): Step[] => [claim(0, begins), pass(3), fast];
 const left = [take(true), pass(35), slow];
 
 type Edit = [query: QueryName, find: string | RegExp, replace: string];
-const tokenOfFinish = /AND c\.token = \(.*?\)::bigint/g;
+const tokenOfFinish = /AND c\.token = coalesce\(.*?\)::bigint\)/g;
 const stateOfRow = / AND \(t\."status" = .*?\) IS TRUE/g;
 const heartbeat = /heartbeat_at >= now\(\)/g;
 const budget = /resets >= \d+/g;
