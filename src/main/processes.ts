@@ -25,6 +25,9 @@ export function limitGarbage(): void {
 export const entryOf = (name: string) =>
   fileURLToPath(new URL(`../../dist/main/${name}.js`, import.meta.url));
 
+/** For what a worker does after its connections have ended. */
+export const stopMarginMs = 5000;
+
 /** How a child is stopped when the signal aborts. */
 export interface Ending {
   signal: AbortSignal;

@@ -1,7 +1,8 @@
 /**
  * The entry point of a worker: an ordinary router that the primary (workers.ts) starts, stops and asks for its metrics.
  *
- * It stops cleanly at the first signal, when it loses its leadership and LEADER_LOSS=exit, and when the primary has ended.
+ * It stops cleanly at the first signal, when it loses its leadership and LEADER_LOSS=exit, and when the primary has ended; then it
+ * exits at the latest after the time that the primary would give it.
  * Later signals are ignored: a terminal sends them to all processes, and the primary decides when to kill workers.
  */
 import cluster from 'node:cluster';
@@ -12,7 +13,7 @@ import { messageOf } from '../errors.js';
 import { createLogger } from '../observe/log.js';
 import type { OperationName, RecordsStatus } from '../records/admin.js';
 import { Channel } from './channel.js';
-import { limitGarbage } from './processes.js';
+import { limitGarbage, stopMarginMs } from './processes.js';
 import type { RecordsPlane } from './records-plane.js';
 import { askWorker1, downStatus, operationTimeoutMs, remoteOperations } from './records-report.js';
 import { type RunningRouter, startRouter } from './router.js';
@@ -23,6 +24,7 @@ const statusTimeoutMs = 1000;
 
 let router: Promise<RunningRouter> | undefined;
 let isStopping = false;
+let maxStopMs = stopMarginMs;
 
 const primary = new Channel(new Socket({ fd: 4 }), {
   clock,
@@ -30,6 +32,7 @@ const primary = new Channel(new Socket({ fd: 4 }), {
     alive: () => true,
     start: async (config: Config, number: number) => {
       if (isStopping) throw new Error('the worker is stopping');
+      maxStopMs += config.shutdownTimeoutMs;
       router = start(config, number);
       await router;
     },
@@ -102,6 +105,8 @@ if (cluster.worker) {
 }
 process.once('disconnect', () => {
   primary.close();
+  // The primary would have killed it by then. One that waits for a port of the primary gets no answer, and does not stop.
+  clock.after(maxStopMs, () => process.exit(1), { unref: true });
   void stop('primary ended');
 });
 for (const signal of stopSignals) process.on(signal, () => stop(signal));

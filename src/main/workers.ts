@@ -27,13 +27,11 @@ import { SupervisedLoop } from '../loop.js';
 import { createLogger, type Logger } from '../observe/log.js';
 import { PacedRender } from '../observe/paced-render.js';
 import { Channel, NoAnswer } from './channel.js';
-import { entryOf, exitOf } from './processes.js';
+import { entryOf, exitOf, stopMarginMs } from './processes.js';
 import { askWorker1, recordsUnavailable } from './records-report.js';
 
 /** A scrape does not wait longer for a worker that hangs. */
 const maxMetricsMs = 12_000;
-/** For what a worker does after its connections have ended. */
-const stopMarginMs = 5000;
 const aliveEveryMs = 5000;
 const aliveTimeoutMs = 10_000;
 /** A start waits for modules, the store and the records process, each with its own limit. */

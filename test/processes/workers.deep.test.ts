@@ -41,6 +41,17 @@ describeOneEngine('workers', (engine) => {
     expect(isAlive(latest)).toBe(false);
   });
 
+  it('one that is starting ends too when the primary is killed', async () => {
+    const group = await startWorkers({ REDIS_URL: engine.url, SHUTDOWN_TIMEOUT: '1s' });
+    process.kill(Number(pidsOf(group)[1]), 'SIGKILL');
+    await until('it is started again', () => group.logged('worker started').length === 3);
+    // From here on the primary answers nothing: the worker waits for the port.
+    process.kill(group.pid, 'SIGSTOP');
+    await until('it has begun', () => group.logged('connected to the store').length === 3);
+    await group.signal('SIGKILL');
+    await until('no worker is left', () => !pidsOf(group).some(isAlive), 30_000);
+  });
+
   it('wake waiting calls and event streams of each other', async () => {
     const hold = { max_wait: '1m', max_waiting: 10 };
     const tiers = { gold: { type: 'exclusive', target: podCount } };
