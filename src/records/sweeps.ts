@@ -59,6 +59,11 @@ export class Sweeps {
       if (!batch) return;
       const { recovered, lookedAt } = batch;
       await onRecovered(recovered);
+      // A claim whose record another program has changed or deleted takes a place of its key.
+      if (store.table.limit && lookedAt > recovered.length && !hasForgotten) {
+        await this.#repeat(() => store.forget(batchSize, bounds, judgesHeartbeats), signal);
+        hasForgotten = true;
+      }
       if (lookedAt < batchSize) return;
       if (recovered.length < batchSize) skip += lookedAt - recovered.length;
     }

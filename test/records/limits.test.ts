@@ -5,6 +5,7 @@ import { systemClock } from '../../src/clock.js';
 import type { ConfigError } from '../../src/errors.js';
 import { Sessions } from '../../src/records/sessions.js';
 import { RecordStore } from '../../src/records/store.js';
+import { Sweeps } from '../../src/records/sweeps.js';
 import { openTable, type QueryName, type Table } from '../../src/records/table.js';
 import { defaultBounds, type Workflow } from '../../src/records/workflow.js';
 import { describePostgres } from '../support/postgres.js';
@@ -12,6 +13,7 @@ import { until } from '../support/until.js';
 import {
   deadWorker,
   gate,
+  memoryLog,
   pagesWorkflow,
   silence,
   startable,
@@ -231,6 +233,23 @@ describePostgres('a limit per key', (postgres) => {
     expect(await store.claim(await newWorker(pool), 10, 300_000, 0)).toHaveLength(2);
   });
 
+  it('frees the places of a dead worker in the fast sweep, also if its records were changed or deleted', async () => {
+    const pool = postgres.pool();
+    await customers(pool, 'bigint', '1', 5);
+    const workflow = pagesWorkflow(limit(2));
+    const store = await storeOf(pool, workflow);
+    const [changed, deleted] = await deadWorker(pool, { workflow });
+    await pool.query("UPDATE pages SET status = 'Queued' WHERE id = $1", [changed?.id]);
+    await pool.query('DELETE FROM pages WHERE id = $1', [deleted?.id]);
+    expect(await store.claim(await newWorker(pool), 10, 300_000, 0)).toEqual([]);
+    const sweeps = new Sweeps({
+      ...{ workflow: 'pages', store, bounds: defaultBounds, batchSize: 500 },
+      ...{ log: memoryLog().log, onRecovered: async () => {} },
+    });
+    await sweeps.claims(true, new AbortController().signal);
+    expect(await store.claim(await newWorker(pool), 10, 300_000, 0)).toHaveLength(2);
+  });
+
   it('of two is kept by the handlers of three loops, and a finish makes room without a poll', async () => {
     const pool = postgres.pool({ max: 12 });
     await customers(pool, 'bigint', 'i % 2', 40);
@@ -350,6 +369,21 @@ describePostgres('a limit per key', (postgres) => {
     expect((await storeOf(pool, pagesWorkflow(limit(1)))).table.advice).toEqual([
       expect.stringContaining(
         `CREATE INDEX CONCURRENTLY ON "pages" ("customer", "updated_at") WITH (deduplicate_items = off) WHERE "status" = 'Queued'`,
+      ),
+    ]);
+  });
+
+  it('by a column whose texts no index knows advises no index on it', async () => {
+    const pool = postgres.pool();
+    await customers(pool, 'numeric', '1', 1);
+    const advice = async () => (await storeOf(pool, pagesWorkflow(limit(1)))).table.advice;
+    expect(await advice()).toEqual([
+      'equal values of "customer" (limit.key, numeric) may have different texts, which an index does not know: every claim reads all queued rows',
+    ]);
+    await pool.query('DROP INDEX pages_status_updated_at_idx, pages_customer_updated_at_idx');
+    expect(await advice()).toEqual([
+      expect.stringContaining(
+        `CREATE INDEX CONCURRENTLY ON "pages" ("updated_at") WHERE "status" = 'Queued'`,
       ),
     ]);
   });
