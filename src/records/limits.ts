@@ -113,9 +113,11 @@ export function limitQueries(fill: Fill, key: Column | undefined, idName: string
   };
 }
 
-/** Types whose values are equal only if their texts are. */
 const plainTypes =
   /^(smallint|integer|bigint|oid|uuid|boolean|date|bytea|text|character varying(\(\d+\))?|character(\(\d+\))?|numeric\(\d+,\d+\))$/;
+
+/** Whether values of this column are equal only if their texts are. */
+export const hasPlainType = ({ type, labels }: Column) => plainTypes.test(type) || labels !== null;
 
 /** Whether an index lists queued rows by key and then in their order. */
 export async function keyIndex(
@@ -124,7 +126,7 @@ export async function keyIndex(
   { status, order, limit }: Workflow,
   key: Column,
 ): Promise<boolean> {
-  if (!plainTypes.test(key.type) && !key.labels) return false;
+  if (!hasPlainType(key)) return false;
   const { rows } = await db.query<{ names: string[]; condition: string | null }>(
     `SELECT ARRAY(SELECT a.attname::text FROM unnest(i.indkey::smallint[]) WITH ORDINALITY AS k (attnum, place)
          LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum ORDER BY k.place) AS names,

@@ -5,7 +5,7 @@
 import { ConfigError, plainText } from '../errors.js';
 import { type Column, coversStatus, readColumns } from './columns.js';
 import { quoteName, quoteText } from './identifiers.js';
-import { keyIndex, limitPlaces, limitQueries } from './limits.js';
+import { hasPlainType, keyIndex, limitPlaces, limitQueries } from './limits.js';
 import { missingRights, writeObstacles } from './permissions.js';
 import { queries } from './queries.generated.js';
 import { isSessionFault, type Queryable } from './sessions.js';
@@ -102,13 +102,14 @@ export async function openTable(db: Queryable, workflow: Workflow, path?: string
   problems.push(...(await nameConflicts(db, { [workflow.name]: table.path })));
   if (problems.length > 0 || !id || !status || !touched) throw new ConfigError(problems);
 
+  const found = { id, status, touched, error, key };
   const { queued, processing } = workflow.status;
   const isQuick = key ? await keyIndex(db, table.oid, workflow, key) : hasIndexFor(status, queued);
   return {
     name,
     path: table.path,
     workflowId: await workflowId(db, workflow.name),
-    queries: writeQueries(workflow, table.path, { id, status, touched, error, key }),
+    queries: writeQueries(workflow, table.path, found),
     limit: key && { isIndexed: isQuick },
     hasRetry: workflow.retry !== undefined,
     maxErrorLength: maxLengthOf(error),
@@ -121,7 +122,7 @@ export async function openTable(db: Queryable, workflow: Workflow, path?: string
       { oid: table.oid, name },
       [status, touched, ...(error ? [error] : [])].map((column) => column.name),
     ),
-    advice: isQuick ? [] : [indexAdvice(workflow, name, table.kind === 'r')],
+    advice: isQuick ? [] : [indexAdvice(workflow, name, table.kind === 'r', found)],
   };
 }
 
@@ -154,8 +155,13 @@ function hasIndexFor(status: Column, value: string): boolean {
   return status.leads_index || status.index_conditions.some((condition) => coversStatus(condition, value));
 }
 
-/** The index that claims need; with a limit it begins with the key. */
-function indexAdvice({ status, order, limit }: Workflow, name: string, isPlain: boolean): string {
+/** The index that claims need; with a limit it begins with the key, unless the type of the key makes that useless. */
+function indexAdvice(workflow: Workflow, name: string, isPlain: boolean, { status: column, key }: Columns) {
+  const { status, order } = workflow;
+  const isUseless = key !== undefined && !hasPlainType(key);
+  if (isUseless && hasIndexFor(column, status.queued))
+    return `equal values of ${quoteName([key.name])} (limit.key, ${key.type}) may have different texts, which an index does not know: every claim reads all queued rows`;
+  const limit = isUseless ? undefined : workflow.limit;
   const columns = [...(limit ? [limit.key] : []), ...order.map(({ column }) => column)];
   const list = columns.map((column) => quoteName([column])).join(', ');
   const queued = quoteText(status.queued);
