@@ -178,12 +178,15 @@ describe('doctor', () => {
   });
 
   it('fails with a hint for a wrong configuration, and still looks at the store', async () => {
-    const { code, of, checks } = await examine({ HTTP_PORT: 'x', LEASE_TTL: '2h', REDIS_URL: engine.url });
+    const wrong = { HTTP_PORT: 'x', LEASE_TTL: '2h' };
+    const { code, of, checks } = await examine({ ...wrong, ...keys, REDIS_URL: engine.url });
     expect(code).toBe(1);
     expect(checks.filter(({ name, status }) => name === 'configuration' && status === 'fail')).toHaveLength(
       2,
     );
     expect(of('store')?.message).toMatch(/answers in/);
+    // It knows neither the keys nor the ports of such a configuration.
+    for (const name of ['access', 'webhooks', 'voice agents', 'port']) expect(of(name)).toBeUndefined();
   });
 
   it('fails for a store that is not there, without its password', async () => {

@@ -19,11 +19,12 @@ export async function examine(
 ): Promise<Check[]> {
   const url = given ?? ownAddress(env, clock);
   const { config, isWhole, checks } = readConfiguration(env, clock);
+  const whole = isWhole ? config : undefined;
   const [foundStore, database, foundKubernetes, router] = await Promise.all([
     config ? checkStoreAt(config, clock) : [skip('store', 'not checked: its settings are invalid')],
     config ? checkDatabase(config, clock) : [],
-    isWhole && config?.podSource === 'kubernetes' ? checkKubernetes(config, clock, timeoutMs) : [],
-    checkRouter({ env, clock, url, timeoutMs, config }),
+    whole?.podSource === 'kubernetes' ? checkKubernetes(whole, clock, timeoutMs) : [],
+    checkRouter({ env, clock, url, timeoutMs, config: whole }),
   ]);
   const isServed = router.some(({ name, status }) => name === 'router ready' && status === 'ok');
   const store = isServed && !env.REDIS_URL?.trim() ? skipUnused(foundStore, 'REDIS_URL', url) : foundStore;
@@ -40,7 +41,7 @@ export async function examine(
     ...store,
     ...database,
     ...kubernetes,
-    ...(config ? checkSetup(env, config, clock) : []),
+    ...(whole ? checkSetup(env, whole, clock) : []),
     ...router,
   ];
 }
@@ -61,7 +62,7 @@ export function checkNode(version: string): Check {
     : fail('node', `v${version} is too old`, `Install Node.js ${minNodeVersion} or newer.`);
 }
 
-/** If other variables are invalid, store and database are still checked. */
+/** If other variables are invalid, `config` has only those of store and database, which are still checked. */
 function readConfiguration(
   env: NodeJS.ProcessEnv,
   clock: Clock,
