@@ -160,7 +160,7 @@ export class WorkerGroup {
     member.worker = worker;
     // Without a listener Node would throw it; `exitOf` handles it.
     worker.on('error', () => {});
-    this.log.info({ worker: number, pid: worker.process.pid }, 'worker started');
+    const { pid } = worker.process;
     const kill = () => worker.process.kill('SIGKILL');
     const ended = exitOf(worker.process, {
       signal,
@@ -168,6 +168,8 @@ export class WorkerGroup {
       stop: () => worker.process.kill('SIGTERM'),
       timeoutMs: this.#config.shutdownTimeoutMs + stopMarginMs,
     });
+    if (pid === undefined) throw new Error(`could not be started: ${await ended}`);
+    this.log.info({ worker: number, pid }, 'worker started');
     const channel = this.#openChannel(number, worker);
     try {
       try {

@@ -1,4 +1,5 @@
 /** Workers of one `serve`: what they share, and what passes between them. */
+import { execFileSync } from 'node:child_process';
 import { expect, it } from 'vitest';
 import { describeOneEngine } from '../support/engines.js';
 import { allocate, until } from '../support/processes.js';
@@ -51,6 +52,22 @@ describeOneEngine('workers', (engine) => {
     await group.signal('SIGKILL');
     await until('no worker is left', () => !pidsOf(group).some(isAlive), 30_000);
   });
+
+  it.runIf(process.platform === 'linux')(
+    'one that cannot be started is started later, and the log says why',
+    async () => {
+      const group = await startWorkers({ REDIS_URL: engine.url });
+      const limitFiles = (count: number) =>
+        execFileSync('prlimit', ['--pid', String(group.pid), `--nofile=${count}:`]);
+      limitFiles(10);
+      process.kill(Number(pidsOf(group)[1]), 'SIGKILL');
+      const reasons = () => group.logged('worker ended; starting it again').map(({ reason }) => reason);
+      await until('a start has failed', () => reasons().length > 1);
+      expect(reasons()[1]).toMatch(/^could not be started: .*EMFILE/);
+      limitFiles(1000);
+      await until('it is started', () => group.logged('smart-router is listening').length === 3);
+    },
+  );
 
   it('wake waiting calls and event streams of each other', async () => {
     const hold = { max_wait: '1m', max_waiting: 10 };
