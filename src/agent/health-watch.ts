@@ -1,6 +1,6 @@
 import { type Clock, Deadline } from '../clock.js';
+import { sendRequest } from '../http-request.js';
 import type { Log } from './log.js';
-import { send } from './request.js';
 
 const everyMs = 1000;
 const timeoutMs = 5000;
@@ -51,7 +51,7 @@ export class HealthWatch {
   async #ask(signal: AbortSignal): Promise<string | undefined> {
     const deadline = new Deadline(this.clock, timeoutMs, () => new Error('timed out'), signal);
     try {
-      (await send(this.url, { method: 'GET', signal: deadline.signal })).destroy();
+      (await sendRequest(this.url, { method: 'GET', signal: deadline.signal })).destroy();
       return undefined;
     } catch (error) {
       return (error as NodeJS.ErrnoException).code ?? 'unknown';

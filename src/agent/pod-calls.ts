@@ -10,7 +10,7 @@ import { type Clock, within } from '../clock.js';
 import type { AgentConfig } from '../config/agent.js';
 import { AppError, messageOf } from '../errors.js';
 import type { Log } from './log.js';
-import { routerFetch } from './request.js';
+import { routerFetch } from './router-fetch.js';
 
 /** The router accepts no longer report. */
 const maxCalls = 10_000;

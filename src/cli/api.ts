@@ -7,9 +7,9 @@
  */
 import * as http from 'node:http';
 import * as https from 'node:https';
-import { send } from '../agent/request.js';
 import { type Clock, Deadline } from '../clock.js';
 import { formatDuration } from '../config/durations.js';
+import { sendRequest } from '../http-request.js';
 import { userAgent } from '../version.js';
 import { Failure, oneLine } from './failure.js';
 
@@ -107,7 +107,7 @@ export class RouterApi {
   ): Promise<http.IncomingMessage> {
     const { key } = this.#options;
     const [path, method = 'GET'] = target.split(' ').reverse();
-    return send(`${this.baseUrl}/api/v1${path}`, {
+    return sendRequest(`${this.baseUrl}/api/v1${path}`, {
       method,
       agent,
       headers: {

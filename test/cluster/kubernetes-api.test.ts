@@ -4,11 +4,11 @@ import { createRequire } from 'node:module';
 import { type AddressInfo, createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { send } from '../../src/agent/request.js';
 import { systemClock } from '../../src/clock.js';
 import { connectKubernetes, KubeError, type KubeRequest } from '../../src/cluster/kubernetes/api.js';
 import { findAccess } from '../../src/cluster/kubernetes/kubeconfig.js';
 import { ConfigError } from '../../src/errors.js';
+import { sendRequest } from '../../src/http-request.js';
 import { version } from '../../src/version.js';
 import { abortReferences } from '../support/abort-references.js';
 import { tlsAvailable } from '../support/engines.js';
@@ -113,7 +113,10 @@ describe('a value', () => {
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const { port } = server.address() as AddressInfo;
-    const sent = send(`http://127.0.0.1:${port}/`, { method: 'GET', signal: new AbortController().signal });
+    const sent = sendRequest(`http://127.0.0.1:${port}/`, {
+      method: 'GET',
+      signal: new AbortController().signal,
+    });
     await expect(sent).rejects.toThrow('closed without a response');
     const api = await k8s.connect(kubeconfig(`http://127.0.0.1:${port}`));
     expect((await failure(api.json(request))).message).toContain('closed without a response');

@@ -2,11 +2,9 @@
  * HTTP requests of the sidecar and of the commands over node:http: `fetch` takes 10 MB of memory more. Without an `agent`
  * each request has a connection of its own: no stale one after a router was replaced, and its name is looked up again.
  */
-import { readFileSync } from 'node:fs';
 import { type Agent, request as httpRequest, type IncomingMessage } from 'node:http';
-import type { AgentConfig } from '../config/agent.js';
 
-interface Outgoing {
+export interface HttpRequest {
   method: string;
   headers?: Record<string, string>;
   body?: string | undefined;
@@ -15,7 +13,7 @@ interface Outgoing {
 }
 
 /** Resolves with the status and headers; the body has not been read. Rejects also when `signal` aborts. */
-export async function send(url: string, { body, ...options }: Outgoing): Promise<IncomingMessage> {
+export async function sendRequest(url: string, { body, ...options }: HttpRequest): Promise<IncomingMessage> {
   // Loaded when it is needed: TLS takes 4 MB.
   const { request } = url.startsWith('https:') ? await import('node:https') : { request: httpRequest };
   return new Promise((resolve, reject) => {
@@ -27,22 +25,4 @@ export async function send(url: string, { body, ...options }: Outgoing): Promise
     sent.once('close', () => reject(new Error('connection closed without a response')));
     sent.end(body);
   });
-}
-
-/**
- * The part of `fetch` that the client uses. It reads the key file for every request: the key may change while calls go on.
- */
-export function routerFetch({ apiKeyFile }: Pick<AgentConfig, 'apiKeyFile'>): typeof globalThis.fetch {
-  const fetch = async (url: string, init: Outgoing) => {
-    const headers = { ...init.headers };
-    if (apiKeyFile !== undefined) headers.authorization = `Bearer ${readFileSync(apiKeyFile, 'utf8').trim()}`;
-    const { method, body, signal } = init;
-    const response = await send(url, { method, headers, body, signal });
-    const get = (name: string) => {
-      const value = response.headers[name];
-      return typeof value === 'string' ? value : null;
-    };
-    return { status: response.statusCode, headers: { get }, body: response };
-  };
-  return fetch as unknown as typeof globalThis.fetch;
 }
