@@ -14,7 +14,8 @@ type Refused = Record<keyof typeof refusedSummaries, number>;
 type EndedWaits = Record<'waits_served' | 'waits_abandoned' | 'waits_expired', number>;
 
 export interface CheckResult {
-  isStoreUp: boolean;
+  /** Why the store is unreachable; undefined when it responds. */
+  storeError: string | undefined;
   /** Calls that got no pod since the last check. */
   noPods: number;
   /** Calls rejected for overload since the last check. */
@@ -104,7 +105,7 @@ export class CallAlerts {
     const names = new Set(result.loops.map(({ name }) => name));
     // The loops of an ended leadership: the next leadership counts from 0.
     for (const name of this.#loops.keys()) if (!names.has(name)) this.#loops.delete(name);
-    for (const loop of result.loops) this.#updateLoop(loop, result.isStoreUp);
+    for (const loop of result.loops) this.#updateLoop(loop, result.storeError === undefined);
   }
 
   #updateLoop({ name, crashes, last_round_at }: LoopState, isStoreUp: boolean): void {
@@ -137,6 +138,7 @@ export class CallAlerts {
     const last = this.#last;
     if (!last) return [];
     const nowMs = this.#atMs;
+    const isStoreUp = last.storeError === undefined;
     const own = { noPods: this.#noPods.within(refusedMs, nowMs), shed: this.#shed.within(refusedMs, nowMs) };
     const noPods = Math.max(own.noPods, last.everywhere?.no_pods ?? 0);
     const shed = Math.max(own.shed, last.everywhere?.shed ?? 0);
@@ -159,8 +161,8 @@ export class CallAlerts {
     const oldestSeconds = Math.round((last.oldestWaitMs ?? 0) / 1000);
     return [
       condition('calls.store_down', nowMs, {
-        holds: () => !last.isStoreUp,
-        summary: 'the store does not respond: calls get 503 until it does',
+        holds: () => !isStoreUp,
+        summary: `calls get 503: ${last.storeError ?? 'the store does not respond'}`,
       }),
       condition('calls.store_full', nowMs, {
         holds: () => full > 0,
@@ -189,11 +191,11 @@ export class CallAlerts {
       }),
       condition('calls.no_leader', nowMs, {
         // The lock may be in the store: without the store the leader is unknown.
-        holds: () => (last.leader !== null ? false : last.isStoreUp ? true : undefined),
+        holds: () => (last.leader !== null ? false : isStoreUp ? true : undefined),
         summary: 'no replica is the leader: calls are served, but pods are neither added nor removed',
       }),
       condition('calls.sweeps_stalled', nowMs, {
-        holds: () => (last.isStoreUp ? stalled.length > stalledOfRecords.length : undefined),
+        holds: () => (isStoreUp ? stalled.length > stalledOfRecords.length : undefined),
         summary: 'lost calls and pods are not recovered: the sweep is stalled',
       }),
       condition('calls.invariant_violations', nowMs, {

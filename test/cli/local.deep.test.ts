@@ -207,11 +207,13 @@ describe('doctor', () => {
       expect(without.of('store')).toMatchObject({
         status: 'fail',
         message: expect.stringMatching(
-          /requires a password \(NOAUTH\): set it in REDIS_URL, like redis:\/\/:PASSWORD@HOST:PORT/,
+          /authentication failed \(NOAUTH\): set the password in REDIS_URL, like redis:\/\/:PASSWORD@HOST:PORT/,
         ),
       });
       const wrong = await examine({ REDIS_URL: other.url.replace('//', '//:nope@') });
-      expect(wrong.of('store')?.message).toContain('rejected the user or password in REDIS_URL');
+      expect(wrong.of('store')?.message).toContain(
+        'authentication failed (WRONGPASS): correct the user or password in REDIS_URL',
+      );
       expect(wrong.of('store')?.message).toContain('a password alone is written redis://:PASSWORD@HOST:PORT');
       const tls = await examine({ REDIS_URL: other.url.replace('redis:', 'rediss:') });
       expect(tls.of('store')?.message).toContain('for a server without TLS, REDIS_URL begins with redis://');

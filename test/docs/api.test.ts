@@ -190,7 +190,7 @@ describe('docs/api.md', () => {
 
   it('names every alert of calls and loops, and no other', () => {
     const alerts = new CallAlerts(new Map());
-    alerts.update({ isStoreUp: true, noPods: 0, shed: 0, full: 0, leader: null, loops: [] }, 0);
+    alerts.update({ storeError: undefined, noPods: 0, shed: 0, full: 0, leader: null, loops: [] }, 0);
     const section = text.split('### `GET /api/v1/alerts`')[1]?.split('```')[0] ?? '';
     const named = [...section.matchAll(/`((?:calls|pool|records)\.\w+)`/g)].map((match) => match[1]);
     expect(named.sort()).toEqual(

@@ -107,6 +107,20 @@ describeOneEngine('alerts', (engine) => {
     expect(await names(router)).toEqual(['calls.store_down']);
   });
 
+  it('name REDIS_URL if the store rejects its user or password', async () => {
+    const url = engine.url.replace('redis://', 'redis://stranger:wrong@');
+    const router = await startTestRouter(url, quiet, { clock, ready: false });
+    routers.push(router);
+    // On a busy machine the first check may fail before Redis has replied.
+    await until(async () => {
+      await lasted(router, 6_000);
+      return (await alerts(router))[0]?.summary.includes('WRONGPASS');
+    }, 'the alert names the reason');
+    const [alert] = await alerts(router);
+    expect(alert?.summary).toMatch(/^calls get 503: store authentication failed .* in REDIS_URL/);
+    expect(alert?.summary).not.toMatch(/stranger|:wrong/);
+  });
+
   it('report a missing leader, unless a replica says that it leads', async () => {
     // A lock that it may not write: elect.lua and the leader's own scripts alone use PERSIST.
     // The check at the start passes: it asks for another key.

@@ -48,7 +48,7 @@ function sessions(ok: number, failed: number) {
 
 const held = (removalsHeld: number) =>
   alerts.calls.update(
-    { isStoreUp: true, noPods: 0, shed: 0, full: 0, removalsHeld, leader: 'a', loops: [] },
+    { storeError: undefined, noPods: 0, shed: 0, full: 0, removalsHeld, leader: 'a', loops: [] },
     clock.monotonic(),
   );
 
@@ -342,7 +342,14 @@ describe('a condition that must last', () => {
   it('needs two failed checks of the store, for any number of evaluations between them', async () => {
     const check = (isStoreUp: boolean) =>
       alerts.calls.update(
-        { isStoreUp, noPods: 0, shed: 0, full: 0, leader: 'a', loops: [] },
+        {
+          storeError: isStoreUp ? undefined : 'cannot reach the store',
+          noPods: 0,
+          shed: 0,
+          full: 0,
+          leader: 'a',
+          loops: [],
+        },
         clock.monotonic(),
       );
     check(false);

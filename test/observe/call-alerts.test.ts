@@ -14,7 +14,7 @@ const loop = (crashes: number, last_round_at: string | null): LoopState => ({
   counts: {},
 });
 const check = (more: Partial<Parameters<CallAlerts['update']>[0]> = {}) => ({
-  isStoreUp: true,
+  storeError: undefined,
   noPods: 0,
   shed: 0,
   full: 0,
@@ -120,7 +120,7 @@ it('fires for violations of the last audit until an audit is clean, and only whe
   expect(holding(alerts)).toEqual([]);
   alerts.update(check({ loops: [audit(1)] }), minute);
   expect(holding(alerts)).toEqual(['calls.invariant_violations']);
-  alerts.update(check({ isStoreUp: false, loops: [audit(1)] }), 2 * minute);
+  alerts.update(check({ storeError: 'cannot reach the store', loops: [audit(1)] }), 2 * minute);
   expect(holding(alerts)).toContain('calls.invariant_violations');
   alerts.update(check({ loops: [audit(0)] }), 3 * minute);
   expect(holding(alerts)).toEqual([]);
@@ -136,7 +136,7 @@ it('fires for a sweep without a finished round in its time, unless the store is 
   expect(holding(alerts)).toEqual([]);
   alerts.update(check({ loops: [loop(0, 'two')] }), 3 * minute + 1);
   expect(holding(alerts)).toEqual(['calls.sweeps_stalled']);
-  alerts.update(check({ isStoreUp: false, loops: [loop(0, 'two')] }), 4 * minute);
+  alerts.update(check({ storeError: 'cannot reach the store', loops: [loop(0, 'two')] }), 4 * minute);
   expect(holding(alerts)).toEqual(['calls.store_down']);
 });
 
@@ -149,8 +149,8 @@ it('gives a sweep its whole time again when the store responds again', () => {
   );
   const both = [loop(0, 'one'), { ...loop(0, 'one'), name: 'records-fast-sweep' }];
   alerts.update(check({ loops: both }), 0);
-  alerts.update(check({ isStoreUp: false, loops: both }), minute);
-  alerts.update(check({ isStoreUp: false, loops: both }), 10 * minute);
+  alerts.update(check({ storeError: 'cannot reach the store', loops: both }), minute);
+  alerts.update(check({ storeError: 'cannot reach the store', loops: both }), 10 * minute);
   alerts.update(check({ loops: both }), 10 * minute + 1);
   // The sweeps of records need the database, not the store.
   expect(holding(alerts)).toEqual(['records.sweeps_stalled']);
@@ -170,7 +170,7 @@ it('fires a condition of records for a stalled sweep of records', () => {
 
 it('leaves no_leader unknown while the store is down', () => {
   const alerts = new CallAlerts(new Map());
-  alerts.update(check({ leader: null, isStoreUp: false }), 0);
+  alerts.update(check({ leader: null, storeError: 'cannot reach the store' }), 0);
   const named = () => alerts.conditions().find(({ name }) => name === 'calls.no_leader');
   expect(named()?.holds(false)).toBeUndefined();
   alerts.update(check({ leader: null }), 0);
@@ -184,6 +184,6 @@ it('fires while the removal brake holds pods, and is unknown without the store',
   expect([held()?.holds(false), held()?.details, held()?.isShared]).toEqual([true, { pods: 7 }, true]);
   alerts.update(check({ removalsHeld: 0 }), 0);
   expect(held()?.holds(false)).toBe(false);
-  alerts.update(check({ isStoreUp: false }), 0);
+  alerts.update(check({ storeError: 'cannot reach the store' }), 0);
   expect(held()?.holds(false)).toBeUndefined();
 });

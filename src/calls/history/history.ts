@@ -99,12 +99,12 @@ export class History {
     const { connection, store, metrics, clock, name, setup, leadership, isPrepared } = this.#options;
     this.#check += 1;
     const counts = await readCounts(metrics);
-    let isStoreUp = true;
+    let storeError: string | undefined;
     const snapshot = await unlessStoreFails(store.snapshot(), (error) => {
-      isStoreUp = !isStoreDown(error);
+      if (isStoreDown(error)) storeError = error.message;
     });
     const atMs = clock.monotonic();
-    await this.#evaluateAlerts(snapshot, isStoreUp, counts, atMs);
+    await this.#evaluateAlerts(snapshot, storeError, counts, atMs);
     const alerts = this.own.active;
     if (!snapshot || !isPrepared()) return { rows: 0, alerts: alerts.length };
     const fields = toFields({
@@ -229,7 +229,7 @@ export class History {
 
   async #evaluateAlerts(
     snapshot: Snapshot | undefined,
-    isStoreUp: boolean,
+    storeError: string | undefined,
     counts: Counts,
     nowMs: number,
   ): Promise<void> {
@@ -245,14 +245,14 @@ export class History {
     // The store responds but gives no snapshot: the index of the pools itself has a wrong type.
     const unreadable = snapshot
       ? snapshot.pools.flatMap(({ unreadableKey }) => (unreadableKey === '' ? [] : [unreadableKey]))
-      : isStoreUp
+      : storeError === undefined
         ? [keysOf(connection.keyPrefix).pools]
         : undefined;
     const { leader } = leadership;
     const state = { unreadable, setBack: snapshot?.setBack, removalsHeld: snapshot?.removalsHeld, leader };
     const oldestWaitMs = snapshot && (snapshot.waitingCalls === 0 ? 0 : metrics.oldestWaitMs);
     const counted = { noPods, shed, full, everywhere, unserved, waits, oldestWaitMs };
-    calls.update({ isStoreUp, ...counted, ...state, loops: loops() }, nowMs);
+    calls.update({ storeError, ...counted, ...state, loops: loops() }, nowMs);
     const database = records();
     // Not only the breaker: a record loop whose database was never reachable has none.
     if (database) this.own.records.observer.breaker(database.isPaused || !database.isUp);

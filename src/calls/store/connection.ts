@@ -299,7 +299,7 @@ export class StoreConnection {
       const cancel = this.#options.clock.after(patienceMs, () => finish(false));
       this.#client.once('ready', up);
     });
-    if (!ready) throw new Error(this.#lastError);
+    if (!ready) throw unavailable(this.#lastError, `cannot reach the store: ${this.#lastError}`);
   }
 
   #toAppError(operation: string, error: unknown): AppError {
@@ -312,17 +312,10 @@ export class StoreConnection {
         { retryAfterSeconds: 1, cause: error },
       );
     }
-    const access = accessProblem(message);
-    if (access !== undefined) {
-      return new AppError('store_unavailable', access, { retryAfterSeconds: 1, cause: error });
-    }
     if (error instanceof Error && error.name === 'ReplyError' && !temporary.test(error.message)) {
       return new AppError('internal', `the store refused ${operation}: ${message}`, { cause: error });
     }
-    return new AppError('store_unavailable', `the store did not answer (${operation}): ${message}`, {
-      retryAfterSeconds: 1,
-      cause: error,
-    });
+    return unavailable(message, `the store did not answer (${operation}): ${message}`, error);
   }
 }
 
@@ -347,13 +340,18 @@ function isFull(error: unknown): boolean {
   return error instanceof Error && error.name === 'ReplyError' && outOfMemory.test(error.message);
 }
 
+function unavailable(reason: string, otherwise: string, cause?: unknown): AppError {
+  const message = accessProblem(reason) ?? otherwise;
+  return new AppError('store_unavailable', message, { retryAfterSeconds: 1, cause });
+}
+
 /** What to do about a missing or wrong password: the text of Redis is about its protocol. */
 function accessProblem(message: string): string | undefined {
   if (/\bNOAUTH\b/.test(message)) {
-    return 'the store requires a password (NOAUTH): set it in REDIS_URL, like redis://:PASSWORD@HOST:PORT or redis://USER:PASSWORD@HOST:PORT (characters such as @ : / must be percent-encoded)';
+    return 'store authentication failed (NOAUTH): set the password in REDIS_URL, like redis://:PASSWORD@HOST:PORT or redis://USER:PASSWORD@HOST:PORT (characters such as @ : / must be percent-encoded)';
   }
   if (/\bWRONGPASS\b|invalid password/.test(message)) {
-    return 'the store rejected the user or password in REDIS_URL (WRONGPASS): correct it (a password alone is written redis://:PASSWORD@HOST:PORT; characters such as @ : / must be percent-encoded)';
+    return 'store authentication failed (WRONGPASS): correct the user or password in REDIS_URL (a password alone is written redis://:PASSWORD@HOST:PORT; characters such as @ : / must be percent-encoded)';
   }
   return undefined;
 }

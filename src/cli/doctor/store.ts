@@ -60,7 +60,7 @@ async function checkStoreAtUrl(url: string, config: Config, clock: Clock): Promi
     return checks;
   } catch (error) {
     const reason = oneLine(toFailure(error).message)
-      .replace(/^the store did not answer \(\w+\): /, '')
+      .replace(/^(?:the store did not answer \(\w+\)|cannot reach the store): /, '')
       .replace(/^connect ECONNREFUSED /, 'connection refused by ')
       .replace(/^getaddrinfo ENOTFOUND /, 'no such host ');
     return [fail('store', `cannot use ${shown}: ${reason}`, hintFor(reason))];
