@@ -213,6 +213,11 @@ describe('one event', () => {
     ]).toEqual([true, true, false, false]);
   });
 
+  it('without fields does not end in blanks', () => {
+    const event = { id: '1-0', type: 'no_pods', at: 'x' };
+    expect(withoutColours(eventLine(event, '12:00:00'))).toBe('12:00:00  no_pods');
+  });
+
   it('is one line with every field, without control characters', () => {
     const nasty = {
       id: '1-0',

@@ -165,8 +165,10 @@ export function eventColour(type: string): Colour | undefined {
 
 /** `2026-11-15T08:53:21.279Z  call_allocated      CA1 voice-agent-0 pool:gold fence=7`. */
 export function eventLine(event: RouterEvent, time: string): string {
-  const type = paint(eventColour(event.type), clean(event.type).padEnd(typeWidth));
-  return `${paint('dim', time)}  ${type}  ${eventText(event)}`.trimEnd();
+  const type = clean(event.type);
+  // Blanks at the end must not be inside the colours, where trimEnd does not find them.
+  const gap = ' '.repeat(Math.max(0, typeWidth - type.length));
+  return `${paint('dim', time)}  ${paint(eventColour(event.type), type)}${gap}  ${eventText(event)}`.trimEnd();
 }
 
 export function eventLines(events: readonly RouterEvent[]): string {
