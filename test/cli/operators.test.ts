@@ -235,6 +235,13 @@ describe('explain', () => {
     expect((await run('explain --call CA404')).code).toBe(4);
     expect((await run('explain --call CA1 --merchant acme')).code).toBe(2);
   });
+
+  it('says that a call was adopted by a report, not that it asked for a pod', async () => {
+    await router.context.router.report('pod-a', ['CA7']);
+    expect((await run('explain --call CA7')).stdout).toMatch(
+      /^Call CA7 was adopted: pod pod-a of pool:\w+ reported it, \d+s ago\.\n/,
+    );
+  });
 });
 
 describe('allocate and release', () => {

@@ -102,20 +102,22 @@ async function explainCall(api: RouterApi, sid: string, wait: boolean): Promise<
   return { document: { ...body, now }, text: parts.filter((part) => part !== '').join('\n') };
 }
 
-/** What became of the call when it asked for a pod. */
+/** How the call got a pod, or why it got none. */
 const stories: Readonly<Record<string, (event: RouterEvent) => string>> = {
   no_pods: ({ code = 'no_pods' }) => `was refused (${code})`,
   call_waiting: ({ position }) => `began to wait, at place ${position} of its queue`,
   call_assigned: ({ pod, pool, waited_ms }) =>
     `got pod ${pod} of ${pool}, after ${span(Number(waited_ms))} in the queue`,
   call_allocated: ({ pod, pool }) => `got pod ${pod} of ${pool}`,
+  call_adopted: ({ pod, pool }) => `was adopted: pod ${pod} of ${pool} reported it`,
+  call_imported: ({ pod, pool }) => `was imported with pod ${pod}${pool ? ` of ${pool}` : ''}`,
   wait_expired: ({ waited_ms }) => `got no pod: its wait expired after ${span(Number(waited_ms))}`,
   wait_abandoned: ({ waited_ms, reason }) => `left the queue after ${span(Number(waited_ms))} (${reason})`,
 };
 
 function storyOf(events: readonly RouterEvent[], nowMs: number): string {
   const last = events.findLast(({ type }) => Object.hasOwn(stories, type));
-  if (!last) return 'asked for a pod before the kept events';
+  if (!last) return 'began before the kept events';
   return `${stories[last.type]?.(last)}, ${age(last.at, nowMs)} ago`;
 }
 
