@@ -3,7 +3,7 @@
  * line is written when the response has been sent or the caller has disconnected, at every LOG_LEVEL, with `audit: true`
  * as the mark for collectors. It names the target of the action, never the content of the request.
  */
-import type { FastifyBaseLogger, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { addressOf } from './auth.js';
 
 export interface OperatorAction {
@@ -46,12 +46,7 @@ export function logAction(request: FastifyRequest, reply: FastifyReply, isDiscon
     request_id: request.id,
   };
   // A level of its own: LOG_LEVEL=error must not drop these lines.
-  logOf(request).child({}, { level: 'info' }).info(line, `audit: ${action.name} ${outcome}`);
-}
-
-/** The log for a line about this request. */
-export function logOf({ log, id }: FastifyRequest): FastifyBaseLogger {
-  return log.child({ reqId: id });
+  request.log.child({}, { level: 'info' }).info(line, `audit: ${action.name} ${outcome}`);
 }
 
 /** Reads a field of a body that may have any shape. */

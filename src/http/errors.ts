@@ -4,7 +4,6 @@ import type { Socket } from 'node:net';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { showValue, visible } from '../config/tiers.js';
 import { AppError, type ErrorCode, errorCodes, isInstance, messageOf } from '../errors.js';
-import { logOf } from './action-log.js';
 import type { HttpContext } from './context.js';
 
 interface ValidationIssue {
@@ -25,7 +24,7 @@ export function answerError(
   const app = isInstance(error, AppError) ? error : fromFastify(error as FastifyError, request);
   if (app.code === 'internal') {
     context.metrics.panicsRecovered.inc();
-    logOf(request).error({ err: error }, 'request failed with an unexpected error');
+    request.log.error({ err: error }, 'request failed with an unexpected error');
   }
   request.about.code = app.code;
   if (app.details.retryAfterSeconds !== undefined) reply.header('retry-after', app.details.retryAfterSeconds);

@@ -117,7 +117,7 @@ class Loop implements RecordLoop {
       for (const runner of runners) runner.start();
       listener.start();
       this.#log.info(
-        { workflows: runners.map(({ name }) => name), worker: worker.id },
+        { workflows: runners.map(({ name }) => name), worker_id: worker.id },
         'record loop started',
       );
     } catch (error) {

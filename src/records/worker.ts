@@ -181,7 +181,7 @@ export class RecordWorker {
     const thread = this.#thread;
     this.#thread = undefined;
     void thread?.terminate();
-    log.error({ worker: this.#id }, 'worker was declared dead: its claims are void; restarting');
+    log.error({ worker_id: this.#id }, 'worker was declared dead: its claims are void; restarting');
     onLost();
     while (!this.#isStopped) {
       try {

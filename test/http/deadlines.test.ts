@@ -170,4 +170,20 @@ describeEngines('deadlines', (engine) => {
       code: 'pod_not_found',
     });
   });
+
+  it("Fastify's own log lines about a request have its id", async () => {
+    const extend = async (server: App) => {
+      server.get('/twice', (_, reply) => {
+        reply.send('one');
+        reply.send('two');
+      });
+    };
+    router = await startTestRouter(engine.url, {}, { extend });
+    await fetch(`${router.url}/twice`, { headers: { 'x-request-id': 'sent-twice' } });
+    const line = await until(
+      () => router.logs().find(({ msg }) => String(msg).startsWith('Reply was already sent')),
+      'Fastify warns',
+    );
+    expect(line).toMatchObject({ level: 'warn', reqId: 'sent-twice' });
+  });
 });

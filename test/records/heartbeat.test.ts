@@ -93,7 +93,7 @@ describePostgres('the heartbeat', (postgres) => {
       await until(() => begun.length === 1, 'the first is processed, three wait');
       const { rows } = await pool.query('DELETE FROM smart_router.workers RETURNING id');
       await until(() => begun[0]?.aborted, 'its signal aborts');
-      expect(loop.log.said('worker was declared dead')).toMatchObject([{ worker: rows[0].id }]);
+      expect(loop.log.said('worker was declared dead')).toMatchObject([{ worker_id: rows[0].id }]);
       first.open();
       await until(
         () => loop.log.said('late finishes').length === 4,

@@ -4,7 +4,6 @@ import type { Page } from '../../calls/store/store.js';
 import { type PoolId, tierNameOf } from '../../config/tiers.js';
 import { AppError, isStoreDown } from '../../errors.js';
 import { version } from '../../version.js';
-import { logOf } from '../action-log.js';
 import { type App, documented, type HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
 import * as schemas from '../schemas.js';
@@ -124,7 +123,7 @@ export async function operatorRoutes(app: App, context: HttpContext): Promise<vo
       if (confirmed === 0) {
         throw new AppError('nothing_held', 'the removal brake holds no pod: there is nothing to confirm');
       }
-      logOf(request).warn({ by: request.actor, pods: confirmed }, 'held removals confirmed');
+      request.log.warn({ by: request.actor, pods: confirmed }, 'held removals confirmed');
       leadership.nudge();
       return { success: true as const, confirmed };
     },

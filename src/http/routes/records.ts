@@ -6,7 +6,7 @@
 import { AppError, ConfigError } from '../../errors.js';
 import { maxIds, type RemoteOperations, showCounts, showFailed, showRecord } from '../../records/admin.js';
 import type { HandledCounts } from '../../records/operations.js';
-import { bodyField, logOf, param } from '../action-log.js';
+import { bodyField, param } from '../action-log.js';
 import { type App, documented, type HttpContext } from '../context.js';
 import { withDeadline } from '../deadline.js';
 import * as shapes from '../record-schemas.js';
@@ -100,7 +100,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     async (request) => {
       const { dry_run: dryRun = true, ids } = request.body;
       const counts = await ask((operations) => operations.reset(request.params.workflow, { ids, dryRun }));
-      if (!dryRun) logOf(request).warn({ by: request.actor, ...logged(counts) }, 'records reset');
+      if (!dryRun) request.log.warn({ by: request.actor, ...logged(counts) }, 'records reset');
       return { success: true as const, ...showCounts(counts) };
     },
   );
@@ -127,7 +127,7 @@ export async function recordRoutes(app: App, context: HttpContext): Promise<void
     async (request) => {
       const { dry_run: dryRun = false, ids } = request.body;
       const counts = await ask((operations) => operations.retry(request.params.workflow, { ids, dryRun }));
-      if (!dryRun) logOf(request).warn({ by: request.actor, ...logged(counts) }, 'failed records requeued');
+      if (!dryRun) request.log.warn({ by: request.actor, ...logged(counts) }, 'failed records requeued');
       return { success: true as const, ...showCounts(counts) };
     },
   );

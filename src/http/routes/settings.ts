@@ -2,7 +2,7 @@
 import Type from 'typebox';
 import { serializeTierConfig } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
-import { logOf, param } from '../action-log.js';
+import { param } from '../action-log.js';
 import { type App, documented, type HttpContext } from '../context.js';
 import { inTime } from '../deadline.js';
 import { Merchant, Merchants, Tiers, TiersPreview } from '../operator-schemas.js';
@@ -69,10 +69,7 @@ export async function settingsRoutes(app: App, context: HttpContext): Promise<vo
     async (request, reply) => {
       const expected = parseIfMatch(request.headers['if-match']);
       const warnings = await inTime(context, settings.replaceTiers(request.body, request.actor, expected));
-      logOf(request).info(
-        { by: request.actor, version: settings.tierVersion },
-        'tier configuration replaced',
-      );
+      request.log.info({ by: request.actor, version: settings.tierVersion }, 'tier configuration replaced');
       reply.header('etag', `"${settings.tierVersion}"`);
       return showTiers(warnings);
     },

@@ -6,7 +6,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { callSidProblem, isName } from '../../config/tiers.js';
 import { AppError } from '../../errors.js';
-import { logOf } from '../action-log.js';
 import { allocateFor } from '../allocation.js';
 import { assertLocalCaller, isOpen } from '../auth.js';
 import { type App, documented, type HttpContext } from '../context.js';
@@ -303,7 +302,7 @@ async function releaseIfFinal(
     return true;
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== 'call_not_found') {
-      logOf(request).warn(
+      request.log.warn(
         { err: error, call_sid: callSid },
         'releasing a finished call failed; the lease will expire',
       );
