@@ -1,6 +1,7 @@
 /** Commands that call a router: its address and key, and the connection. */
 import { Option } from 'commander';
 import { durationMaxMs } from '../config/durations.js';
+import { misspelt } from '../config/typos.js';
 import type { RouterApi } from './api.js';
 import { type AddCommand, type CommandSpec, command, type Given } from './cli.js';
 import { Failure, oneLine } from './failure.js';
@@ -19,6 +20,9 @@ export const routerOptions = [
     .argParser(duration(1, durationMaxMs))
     .default(10_000, '10s'),
 ];
+
+/** The first one that is set. */
+const keyNames = ['SMART_ROUTER_ADMIN_KEY', 'SMART_ROUTER_API_KEY'];
 
 export const keyNote = `
 Access:
@@ -39,9 +43,10 @@ export function routerCommand<Options = object>(spec: CommandSpec<GivenRouter<Op
 
 /** Runs `work` with a connection to the router of the options and the environment, and closes it. */
 export async function withRouter<T>(
-  { cli: { env, clock }, options: { url, timeout: timeoutMs } }: Given<RouterOptions>,
+  { cli: { env, clock, output }, options: { url, timeout: timeoutMs } }: Given<RouterOptions>,
   work: (api: RouterApi) => Promise<T>,
 ): Promise<T> {
+  for (const warning of misspelt(env, ['SMART_ROUTER_URL', ...keyNames])) output.warn(warning);
   // Loaded here: commands without a router do without TLS, which takes 4 MB.
   const { RouterApi } = await import('./api.js');
   const api = new RouterApi({ baseUrl: readUrl(url, env), key: readKey(env), timeoutMs, clock });
@@ -83,7 +88,7 @@ export function readUrl(option: string | undefined, env: NodeJS.ProcessEnv): str
 export const isKey = (value: string | undefined) => /^[\x21-\x7e]+$/.test(value ?? '');
 
 function readKey(env: NodeJS.ProcessEnv): { value: string; from: string } | undefined {
-  const from = ['SMART_ROUTER_ADMIN_KEY', 'SMART_ROUTER_API_KEY'].find((name) => env[name]);
+  const from = keyNames.find((name) => env[name]);
   const value = from && env[from];
   if (!from || !value) return undefined;
   if (isKey(value)) return { value, from };

@@ -146,10 +146,7 @@ export function loadConfig(env: NodeJS.ProcessEnv, mode: Mode = 'serve', clock: 
     }
   }
   const names = configTable.map(({ name }) => name);
-  const typos = misspelt(env, [...names, ...otherNames]).map(
-    ({ given: name, meant }) =>
-      `${name} is not a variable of Smart Router and is ignored: did you mean ${meant}?`,
-  );
+  const typos = misspelt(env, [...names, ...otherNames]);
   // With problems too: the misspelt variable is often their cause.
   if (problems.length > 0) throw new ConfigError([...problems, ...typos]);
   warnings.push(...warningsOf(config), ...typos);

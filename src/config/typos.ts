@@ -11,17 +11,16 @@ const ofService = /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?
 const serviceAddress = /^(?:tcp|udp|sctp):\/\//;
 const longWord = 5;
 
-/** Pairs of the given and the probably intended name. */
-export function misspelt(
-  env: NodeJS.ProcessEnv,
-  names: readonly string[],
-): { given: string; meant: string }[] {
+/** A warning for each, with the probably intended name. */
+export function misspelt(env: NodeJS.ProcessEnv, names: readonly string[]): string[] {
   const unset = names.filter((name) => !env[name]);
   return Object.entries(env).flatMap(([given, value = '']) => {
     if (value === '' || names.includes(given) || ofService.test(given) || serviceAddress.test(value))
       return [];
     const meant = unset.find((name) => resembles(given, name));
-    return meant === undefined ? [] : [{ given, meant }];
+    return meant === undefined
+      ? []
+      : [`${given} is not a variable of Smart Router and is ignored: did you mean ${meant}?`];
   });
 }
 

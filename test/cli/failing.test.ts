@@ -234,6 +234,11 @@ describe('keys', () => {
     const wrong = await run('status', { env: { SMART_ROUTER_ADMIN_KEY: 'not-the-key-0123456789' } });
     expect(wrong.code).toBe(1);
     expect(wrong.stderr).not.toContain('not-the-key');
+    const misspelt = await run('status', { env: { SMART_ROUTER_ADMINKEY: 'admin-key-0123456789' } });
+    expect(misspelt.code).toBe(wrong.code);
+    expect(misspelt.stderr).toMatch(
+      /^warning: SMART_ROUTER_ADMINKEY is not a variable .*: did you mean SMART_ROUTER_ADMIN_KEY\?\nsmart-router: /,
+    );
     const broken = await run('status', { env: { SMART_ROUTER_ADMIN_KEY: 'two lines\n' } });
     expect(broken.code).toBe(2);
     expect(broken.stderr).not.toContain('two lines');
