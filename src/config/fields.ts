@@ -2,6 +2,7 @@
  * The kinds of values of environment variables. A kind describes what it expects, in words that follow "must be", and
  * parses text into a value or into problems. Names and defaults of variables are in table.ts.
  */
+import { readFileSync } from 'node:fs';
 import { isIP, isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { formatDuration, parseDuration } from './durations.js';
@@ -53,12 +54,27 @@ export function wholeNumber(min: number, max: number): Kind<number> {
 
 const workersMax = 128;
 
+/** The cores of the container's CPU quota, rounded up; Infinity without one. Node 20 does not read the quota itself. */
+export function quotaCores(folder = '/sys/fs/cgroup'): number {
+  const read = (...files: string[]) => {
+    try {
+      return files.map((file) => readFileSync(`${folder}/${file}`, 'utf8').trim()).join(' ');
+    } catch {
+      return undefined;
+    }
+  };
+  // `quota period` in microseconds; without a quota `max` in version 2 of cgroups, -1 in version 1.
+  const text = read('cpu.max') ?? read('cpu/cpu.cfs_quota_us', 'cpu/cpu.cfs_period_us') ?? '';
+  const [quota = Number.NaN, period = Number.NaN] = text.split(' ').map(Number);
+  return quota > 0 && period > 0 ? Math.ceil(quota / period) : Number.POSITIVE_INFINITY;
+}
+
 /** `auto`: one for each core that this process may use. */
 export const workers: Kind<number> = {
   expects: `a whole number from 1 to ${workersMax}, or auto`,
   read: (text) =>
     text.toLowerCase() === 'auto'
-      ? { value: Math.min(availableParallelism(), workersMax) }
+      ? { value: Math.min(availableParallelism(), quotaCores(), workersMax) }
       : wholeNumber(1, workersMax).read(text),
 };
 

@@ -1,8 +1,11 @@
-import { availableParallelism } from 'node:os';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
+import { join } from 'node:path';
 import fc from 'fast-check';
-import { describe, expect, expectTypeOf, it } from 'vitest';
+import { describe, expect, expectTypeOf, it, onTestFinished } from 'vitest';
 import { type Clock, systemClock } from '../../src/clock.js';
 import { type Config, configTable, describeConfig, loadConfig, type Mode } from '../../src/config/config.js';
+import { quotaCores } from '../../src/config/fields.js';
 import type { TierConfig } from '../../src/config/tiers.js';
 import { ConfigError } from '../../src/errors.js';
 
@@ -126,7 +129,22 @@ describe('defaults', () => {
 
   it('are one worker; auto is one per core', () => {
     expect(loadConfig({}).workers).toBe(1);
-    expect(loadConfig({ WORKERS: 'auto' }).workers).toBe(Math.min(availableParallelism(), 128));
+    expect(loadConfig({ WORKERS: 'auto' }).workers).toBe(Math.min(availableParallelism(), quotaCores(), 128));
+  });
+
+  it.each([
+    [{ 'cpu.max': '150000 100000\n' }, 2],
+    [{ 'cpu.max': '5000 100000\n' }, 1],
+    [{ 'cpu.max': 'max 100000\n' }, Number.POSITIVE_INFINITY],
+    [{ 'cpu/cpu.cfs_quota_us': '250000\n', 'cpu/cpu.cfs_period_us': '100000\n' }, 3],
+    [{ 'cpu/cpu.cfs_quota_us': '-1\n', 'cpu/cpu.cfs_period_us': '100000\n' }, Number.POSITIVE_INFINITY],
+    [{}, Number.POSITIVE_INFINITY],
+  ])('limit auto to the CPU quota of the container: %j', (files, cores) => {
+    const folder = mkdtempSync(join(tmpdir(), 'cgroup-'));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    mkdirSync(join(folder, 'cpu'));
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+    expect(quotaCores(folder)).toBe(cores);
   });
 
   it('have the types their users expect', () => {
