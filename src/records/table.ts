@@ -336,7 +336,8 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     keys_and_rows: '',
     is_chosen: `($8::text[] IS NULL OR t.${idName}::text COLLATE "default" = ANY ($8))`,
     has_retry: String(workflow.retry !== undefined),
-    is_waiting: '(c.not_before > now() AND c.attempts > 0)',
+    // A claim that was recovered keeps claimed_at: its pause is that of a reset.
+    is_waiting: '(c.not_before > now() AND c.attempts > 0 AND c.claimed_at IS NULL)',
     failed_before: `(${touchedAt} IS NULL OR NOT isfinite(${touchedAt}) OR ${touchedAt} <= now() - $3 * interval '1 ms')`,
     is_retried: `($4::jsonb ? c.record_id AND coalesce(c.attempts, 0) < ${workflow.retry?.max ?? 0})`,
     // 80 to 100 % of the pause: records that failed together do not return together.

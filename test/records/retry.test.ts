@@ -8,7 +8,16 @@ import { RecordMetrics } from '../../src/records/metrics.js';
 import { RecordOperations } from '../../src/records/operations.js';
 import { describePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
-import { page, pagesWorkflow, recovers, startable, statuses, storeOf, teamTable } from './fixture.js';
+import {
+  deadWorker,
+  page,
+  pagesWorkflow,
+  recovers,
+  startable,
+  statuses,
+  storeOf,
+  teamTable,
+} from './fixture.js';
 
 const skipPause = 'UPDATE smart_router.claims SET not_before = now() WHERE not_before > now()';
 const fails = () => {
@@ -122,6 +131,34 @@ describePostgres('a failed record', (postgres) => {
     // A retry of all includes it, and ends although it fails again.
     expect(await operations.retryAll('pages', { dryRun: false })).toMatchObject({ requeued: 3, skipped: 0 });
     expect(await loop.runOnce()).toMatchObject({ claimed: 3, retried: 3 });
+  });
+
+  it('whose worker died in the retry does not wait for a retry, and keeps its resets', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const workflow = pagesWorkflow({ process: fails, retry: { max: 2, backoff: '1h' } });
+    expect(await startable(postgres, { pool, workflows: [workflow] }).runOnce()).toMatchObject({
+      retried: 1,
+    });
+    const recovery = recovers(postgres, { pool, workflows: [workflow] });
+    // The first reset has no pause.
+    for (let death = 1; death <= 2; death += 1) {
+      await pool.query(skipPause);
+      await deadWorker(pool, { workflow });
+      expect(await recovery.runOnce()).toMatchObject({ requeued: 1 });
+    }
+    const pauses = 'SELECT resets, attempts, not_before > now() AS pauses FROM smart_router.claims';
+    const reset = { resets: 2, attempts: 1, pauses: true };
+    expect((await pool.query(pauses)).rows).toEqual([reset]);
+
+    const operations = new RecordOperations({ pool, workflows: [workflow], log: silentLogger });
+    expect(await operations.inspect('pages')).toMatchObject({ queued: 1, waitingForRetry: 0 });
+    expect(await operations.failed('pages', 10)).toEqual([]);
+    expect(await operations.retryAll('pages', { dryRun: false })).toMatchObject({ total: 0 });
+    const { id } = await page(pool);
+    const named = await operations.retry('pages', { ids: [id], dryRun: false });
+    expect(named).toMatchObject({ skipped: 1, records: [{ reason: 'not_failed' }] });
+    expect((await pool.query(pauses)).rows).toEqual([reset]);
   });
 
   it('whose reply was lost is not counted as late, and its token is void', async () => {
