@@ -5,6 +5,8 @@ export interface Traffic {
   /** The covered time: only seconds right after a start. */
   seconds: number;
   allocated: number;
+  /** The average of the covered time. */
+  allocatedPerSecond: number;
   noPods: number;
   /** Rejected because a router was overloaded. */
   shed: number;
@@ -47,9 +49,11 @@ export function trafficOf({ points, replicas, step_seconds }: History): Traffic 
   const sums = Object.fromEntries(counted.map((name) => [name, total((point) => point[name] ?? 0)])) as Rates;
   const unserved = unservedOf(sums);
   const waits = sums.waits_served + unserved;
+  const seconds = total(() => 1);
   return {
-    seconds: total(() => 1),
+    seconds,
     allocated: Math.round(sums.allocated),
+    allocatedPerSecond: sums.allocated / seconds,
     noPods: Math.round(sums.no_pods),
     shed: Math.round(sums.shed),
     success: successOf(sums),

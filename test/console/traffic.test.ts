@@ -52,6 +52,12 @@ it('covers ten seconds after ten seconds', () => {
   expect([allocated, spanText(seconds)]).toEqual([6, 'in 10 s']);
 });
 
+it('the rate is the average of the time in which the calls were counted', () => {
+  const points = [point(0, { allocated: 4 }), point(10, { allocated: 0 }), point(20, { allocated: 2 })];
+  const { seconds, allocated, allocatedPerSecond } = trafficOf(history(points, [30]));
+  expect([allocated, seconds, allocatedPerSecond]).toEqual([60, 30, 2]);
+});
+
 it('counts an incomplete step up to the last report of every router', () => {
   const points = [point(0, { allocated: 2 }), point(10, { allocated: 2 })];
   const { seconds, allocated } = trafficOf(history(points, [14, 19]));

@@ -60,7 +60,7 @@ function Tiles() {
       />
       <Tile
         title="Calls per second"
-        value={figure(latest?.allocated)}
+        value={figure(traffic?.allocatedPerSecond)}
         unit="/s"
         sub={traffic ? `${count(traffic.allocated)} ${span}` : ''}
         lines={[(p) => p.allocated]}
@@ -81,12 +81,11 @@ function Tiles() {
       />
       <Tile
         title="No pod free"
-        value={figure(latest?.no_pods)}
-        unit="/s"
-        sub={traffic ? `${count(traffic.noPods)} ${span}` : ''}
+        value={count(traffic?.noPods)}
+        sub={span}
         isBad={(latest?.no_pods ?? 0) > 0}
         lines={[(p) => p.no_pods]}
-        show={figure}
+        show={(v) => `${figure(v)}/s`}
       />
       <Tile
         title="Allocate p99"
