@@ -58,11 +58,13 @@ class Session:
         await get(self.router.close())
         return {}
 
-    async def allocate(self, call, merchant=None):
-        allocated = await get(self.router.allocate(call, merchant_id=merchant))
+    async def allocate(self, call, merchant=None, wait_ms=None):
+        wait = None if wait_ms is None else wait_ms / 1000
+        allocated = await get(self.router.allocate(call, merchant_id=merchant, wait=wait))
         self.allocated[call] = allocated
         names = ("pod_name", "ws_url", "fence", "was_existing", "fallback")
-        return {name: getattr(allocated, name) for name in names}
+        fields = {name: getattr(allocated, name) for name in names}
+        return {**fields, "has_waited": allocated.waited is not None}
 
     async def release(self, call, fence=None):
         allocated = self.allocated.get(call)
@@ -137,7 +139,7 @@ async def answer(request):
     except BaseException as error:
         outcome = {"error": "bug in the driver", "message": repr(error)}
     with lock:
-        print(json.dumps({"id": request["id"], "outcome": outcome}), flush=True)
+        print(json.dumps({"id": request["id"], "outcome": outcome}, default=str), flush=True)
 
 
 def run_in_threads():

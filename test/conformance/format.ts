@@ -13,9 +13,9 @@
 const clientOperations = [
   /** `configure`: the driver accepts the options under `client`. Not a step. */
   'configure',
-  /** call, merchant? -> pod_name, fence, was_existing, fallback, ws_url */
+  /** call, merchant?, wait_ms? -> pod_name, fence, was_existing, fallback, ws_url, has_waited */
   'allocate',
-  /** call, fence? -> released, and reason if it is false: already_ended, not_ours, fallback */
+  /** call, fence? -> released, and reason if it is false: already_ended, not_ours, was_waiting, fallback */
   'release',
   /** call, fence? -> {} */
   'renew',

@@ -21,10 +21,13 @@ export const cases = JSON.parse(readFileSync(new URL('cases.json', import.meta.u
 const apiKey = 'conformance-key-0123';
 const adminKey = 'conformance-admin-0123';
 const pod = 'voice-agent-0';
-/** One pod that takes three calls. Leases outlast a slow test; the tombstones of ended calls outlast a report. */
+/** One pod that takes three calls; others can wait. Leases outlast a slow test; the tombstones of ended calls outlast a report. */
 const routerEnv = {
   STATIC_PODS: `${pod}=gold`,
-  TIER_CONFIG: JSON.stringify({ gold: { type: 'shared', target: 1, max_concurrent: 3 } }),
+  TIER_CONFIG: JSON.stringify({
+    tiers: { gold: { type: 'shared', target: 1, max_concurrent: 3 } },
+    hold: { max_wait: '60s' },
+  }),
   SMART_ROUTER_API_KEY: apiKey,
   SMART_ROUTER_ADMIN_KEY: adminKey,
   RECONCILE_INTERVAL: '100ms',

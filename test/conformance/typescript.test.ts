@@ -53,10 +53,11 @@ class ClientSession implements Session {
     const { call: callSid, fence, pod } = args;
     switch (op) {
       case 'allocate': {
-        const call = await client.allocate({ callSid, merchantId: args.merchant });
+        const call = await client.allocate({ callSid, merchantId: args.merchant }, { wait: args.wait_ms });
         if (call.fallback) this.#fallbacks.set(callSid, call);
-        const { podName, wsUrl, wasExisting, fallback } = call;
-        return { pod_name: podName, ws_url: wsUrl, fence: call.fence, was_existing: wasExisting, fallback };
+        const { podName, wsUrl, fence, wasExisting, fallback } = call;
+        const has_waited = typeof call.waitedMs === 'number';
+        return { pod_name: podName, ws_url: wsUrl, fence, was_existing: wasExisting, fallback, has_waited };
       }
       case 'release':
         return this.#fallbacks.get(callSid)?.release() ?? client.release(callSid, { fence });

@@ -2,10 +2,10 @@
 
 GUARANTEES
   Bounded time. Each attempt has a deadline (2 s), there are at most `retries` + 1 of them, and a Retry-After counts only up
-  to a cap: 14.7 s in all with the defaults. A drain with `wait` takes that much longer.
+  to a cap: 14.7 s in all with the defaults. An allocate or a drain with `wait` takes that much longer.
   Safe retries. Allocate is idempotent by its SID, renew and release are fenced: a lost response costs a retry, never a
   second pod. Nothing is retried after a 4xx (except 429), `no_pods` or `store_full`.
-  `no_pods` is not an outage: it raises NoPodsError and never leads to the fallback URL.
+  A call without a pod is not an outage: it raises NoPodsError and never leads to the fallback URL.
   A lost call is noticed: `call.lost`, and `on_lost` of an agent.
   Background threads are daemons: they do not keep the process alive.
 
@@ -34,11 +34,12 @@ from ._errors import (
     RouterUnavailableError,
     SmartRouterError,
     StaleFenceError,
+    StillWaitingError,
 )
 from ._router import Router
 from ._transport import Cancel
 from ._version import __version__
-from ._wire import DrainResult, ReleaseResult, Report
+from ._wire import DrainResult, ReleaseResult, Report, WaitingPlace
 
 __all__ = [
     "Agent",
@@ -66,5 +67,7 @@ __all__ = [
     "RouterUnavailableError",
     "SmartRouterError",
     "StaleFenceError",
+    "StillWaitingError",
+    "WaitingPlace",
     "__version__",
 ]

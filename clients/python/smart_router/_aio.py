@@ -19,7 +19,8 @@ from ._checks import FallbackUrl
 from ._errors import CallLostError
 from ._router import Router
 from ._transport import Cancel
-from ._wire import DrainResult, ReleaseResult, Report
+from ._wait import OnWaiting
+from ._wire import DrainResult, ReleaseResult, Report, WaitingPlace
 
 T = TypeVar("T")
 Held = TypeVar("Held", bound="AsyncHeldCall")
@@ -138,6 +139,7 @@ class AsyncCall(AsyncHeldCall):
         self.source_pool = call.source_pool
         self.allocated_at = call.allocated_at
         self.was_existing: bool = call.was_existing
+        self.waited: Optional[float] = call.waited
 
 
 class AsyncRouter:
@@ -187,8 +189,20 @@ class AsyncRouter:
         provider: Optional[str] = None,
         flow: Optional[str] = None,
         template: Optional[str] = None,
+        wait: Optional[float] = None,
+        on_waiting: Optional[OnWaiting] = None,
     ) -> AsyncCall:
-        """See Router.allocate. If it is cancelled, the router may have taken a pod: release the SID."""
+        """See Router.allocate. If it is cancelled, the router may have taken a pod: release the SID.
+
+        `on_waiting` is called in the event loop.
+        """
+        loop = asyncio.get_running_loop()
+
+        def waiting(place: WaitingPlace) -> None:
+            if on_waiting is not None:
+                callback = on_waiting
+                _call_soon(loop, lambda: callback(place))
+
         return AsyncCall(
             await _run(
                 lambda cancel: self._router.allocate(
@@ -197,6 +211,8 @@ class AsyncRouter:
                     provider=provider,
                     flow=flow,
                     template=template,
+                    wait=wait,
+                    on_waiting=waiting,
                     cancel=cancel,
                 )
             )

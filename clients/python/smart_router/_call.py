@@ -272,6 +272,8 @@ class Call(HeldCall):
         self.source_pool = allocation.source_pool
         self.allocated_at = allocation.allocated_at
         self.was_existing = allocation.was_existing
+        #: Seconds that the call waited for its pod; None if it did not wait.
+        self.waited = allocation.waited
 
     @property
     def fence(self) -> int:
@@ -293,6 +295,7 @@ class FallbackCall:
     lease_expires_at: None = None
     fence: None = None
     was_existing: Literal[False] = False
+    waited: None = None
     lost: None = None
 
     def __init__(self, router: Router, call_sid: str, ws_url: str, cause: RouterUnavailableError) -> None:

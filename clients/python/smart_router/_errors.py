@@ -7,7 +7,10 @@ and none contains the API key.
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Type
+from typing import TYPE_CHECKING, Dict, Optional, Type
+
+if TYPE_CHECKING:
+    from ._wire import WaitingPlace
 
 
 class SmartRouterError(Exception):
@@ -49,6 +52,9 @@ _ADVICE: Dict[str, str] = {
     "pod_replaced": "Another pod has this name now: do nothing.",
     "too_many_requests": "Slow down and try again after retry_after seconds.",
     "no_pods": "Play a busy message, or try again after retry_after seconds.",
+    "queue_full": "Play a busy message, or try again after retry_after seconds.",
+    "wait_expired": "Play a busy message.",
+    "merchant_limit": "Play a busy message, or try again when a call of this merchant has ended.",
     "call_not_found": "The call has ended or was never allocated: stop serving it.",
     "stale_fence": "The call now belongs to a later claim: stop serving it.",
     "stale_report": "A later report of this pod counts: drop this one.",
@@ -79,7 +85,28 @@ class ApiError(SmartRouterError):
 
 
 class NoPodsError(ApiError):
-    """503 no_pods: the router works and every pod is busy. Not retried, and no reason for a fallback."""
+    """The router works, but the call gets no pod. Not retried, and no reason for a fallback.
+
+    `code` is no_pods (every pod is busy), queue_full (too many calls wait), wait_expired (it waited as long as the router
+    allows) or merchant_limit (its merchant has as many calls as it may have).
+    """
+
+
+class StillWaitingError(SmartRouterError):
+    """The call still waits for a pod when the `wait` of its allocate ends.
+
+    It keeps its place for three poll intervals of the router (15 s): allocate it again with `wait`, or release it.
+    """
+
+    def __init__(self, operation: str, place: WaitingPlace) -> None:
+        super().__init__(
+            "still_waiting",
+            f"{operation}: the call still waits for a pod, at place {place.position}. "
+            "Allocate it again with wait to keep its place, or release it.",
+        )
+        self.position = place.position
+        self.waiting_since = place.waiting_since
+        self.wait_expires_at = place.wait_expires_at
 
 
 class CallNotFoundError(ApiError):
@@ -96,6 +123,9 @@ class PodReplacedError(ApiError):
 
 _CLASSES: Dict[str, Type[ApiError]] = {
     "no_pods": NoPodsError,
+    "queue_full": NoPodsError,
+    "wait_expired": NoPodsError,
+    "merchant_limit": NoPodsError,
     "call_not_found": CallNotFoundError,
     "stale_fence": StaleFenceError,
     "pod_replaced": PodReplacedError,
@@ -105,6 +135,11 @@ _CLASSES: Dict[str, Type[ApiError]] = {
 def refusal(operation: str, status: int, code: str, text: str, retry_after: Optional[float]) -> ApiError:
     """The only place where codes become error classes."""
     return _CLASSES.get(code, ApiError)(operation, status, code, text, retry_after)
+
+
+def is_no_pod(code: Optional[str]) -> bool:
+    """Whether a refusal with this code is a NoPodsError."""
+    return code is not None and _CLASSES.get(code) is NoPodsError
 
 
 class RouterUnavailableError(SmartRouterError):
@@ -157,4 +192,5 @@ def is_down(error: BaseException) -> bool:
 
 def is_passing(error: BaseException) -> bool:
     """Whether the same request may succeed soon: the router is down or overloaded."""
-    return is_down(error) or (isinstance(error, ApiError) and error.status == 429)
+    is_busy = isinstance(error, ApiError) and error.status == 429 and not isinstance(error, NoPodsError)
+    return is_down(error) or is_busy

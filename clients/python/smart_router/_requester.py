@@ -46,6 +46,7 @@ class Operation(Generic[T]):
         *,
         extra_time: Callable[[], float] = lambda: 0.0,
         heartbeat: bool = False,
+        retries: Optional[int] = None,
     ) -> None:
         #: For messages: `allocate CA123`.
         self.name = name
@@ -57,6 +58,8 @@ class Operation(Generic[T]):
         self.extra_time = extra_time
         #: Sent by a background loop, which retries on its own: no retries here, and not stopped by the breaker.
         self.heartbeat = heartbeat
+        #: Instead of those of the client.
+        self.retries = 0 if heartbeat else retries
 
 
 class Requester:
@@ -157,7 +160,7 @@ class Requester:
             self._learn_generation(body.get("generation"))
             return decoded
 
-        retries = 0 if operation.heartbeat else self._retries
+        retries = self._retries if operation.retries is None else operation.retries
         attempt = 0
         last: Optional[SmartRouterError] = None
         while True:

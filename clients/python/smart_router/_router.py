@@ -18,6 +18,7 @@ from ._checks import FallbackUrl
 from ._errors import CallNotFoundError, RouterUnavailableError, SmartRouterError, StaleFenceError, is_passing
 from ._requester import Operation, Requester
 from ._transport import Cancel, Endpoint
+from ._wait import OnWaiting, allocate_with_wait
 from ._wire import (
     Allocation,
     Body,
@@ -99,10 +100,14 @@ class Router:
         provider: Optional[str] = None,
         flow: Optional[str] = None,
         template: Optional[str] = None,
+        wait: Optional[float] = None,
+        on_waiting: Optional[OnWaiting] = None,
         cancel: Optional[Cancel] = None,
     ) -> Union[Call, FallbackCall]:
         """Allocates a pod for a call; the same SID gets the same pod while the call lives, so repeating it is safe.
 
+        With `wait` the call waits that many seconds for a pod if all are busy, and the router lets calls wait. `on_waiting`
+        is called when it enters the queue, and about every 10 s. Raises StillWaitingError when the time is up.
         While the router is down it returns a call with the fallback URL, if one is configured.
         Raises NoPodsError (never retried, never a fallback), RouterUnavailableError, ApiError.
         """
@@ -114,7 +119,12 @@ class Router:
             f"allocate {call_sid}", "/allocate", lambda: {"call_sid": call_sid, **fields}, decode_allocation
         )
         try:
-            return Call(self, call_sid, self._requester.send(operation, cancel))
+            if wait is None:
+                return Call(self, call_sid, self._requester.send(operation, cancel))
+            checks.number("wait", wait, 0, checks.MAX_DURATION)
+            request = {"call_sid": call_sid, **fields}
+            allocation = allocate_with_wait(self._requester, request, wait, on_waiting, cancel)
+            return Call(self, call_sid, allocation)
         except RouterUnavailableError as error:
             url = self._fallback(call_sid)
             if url is None:

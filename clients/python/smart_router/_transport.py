@@ -21,6 +21,7 @@ from ._errors import (
     OperationCancelledError,
     RouterUnavailableError,
     SmartRouterError,
+    is_no_pod,
     refusal,
     with_advice,
 )
@@ -285,7 +286,7 @@ def _interpret(
     message = body.get("error") if body else None
     text = endpoint.quote(message) if isinstance(message, str) else "no JSON error body."
     retry_after = _retry_after(response.getheader("Retry-After"))
-    if status >= 500 and not (status == 503 and code == "no_pods"):
+    if status >= 500 and not (status == 503 and is_no_pod(code)):
         why = with_advice(text, "Check its log and /ready.")
         raise RouterUnavailableError(
             attempt.operation,

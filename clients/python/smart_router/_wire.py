@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Union
 
 from ._checks import MAX_SAFE_INTEGER, is_fence
 
@@ -29,6 +29,21 @@ class Allocation:
     fence: int
     #: True when the call already had this pod: a retry, or another router replica was first.
     was_existing: bool
+    #: Seconds that the call waited for its pod; None if it did not wait.
+    waited: Optional[float]
+
+
+@dataclass(frozen=True)
+class WaitingPlace:
+    """The place of a call that waits for a pod. Times are the store's."""
+
+    #: Among the waiting calls of its merchant, from 1.
+    position: int
+    waiting_since: datetime
+    #: When the router ends the wait: `max_wait` of its configuration.
+    wait_expires_at: datetime
+    #: Seconds after which the router expects the next request.
+    retry_after: float
 
 
 @dataclass(frozen=True)
@@ -115,18 +130,35 @@ def _integer(value: object) -> Optional[int]:
     return value
 
 
+def _count(body: Body, field: str) -> int:
+    value = _integer(body.get(field))
+    if value is None or value < 0:
+        raise ShapeError(f"{field} is not an integer")
+    return value
+
+
 def decode_allocation(body: Body) -> Allocation:
-    fence = _integer(body.get("fence"))
-    if fence is None or fence < 0:
-        raise ShapeError("fence is not an integer")
     return Allocation(
         pod_name=_text(body, "pod_name"),
         ws_url=_text(body, "ws_url"),
         source_pool=_text(body, "source_pool"),
         allocated_at=_time(body, "allocated_at"),
         lease_expires_at=_time(body, "lease_expires_at"),
-        fence=fence,
+        fence=_count(body, "fence"),
         was_existing=_flag(body, "was_existing"),
+        waited=_count(body, "waited_ms") / 1000 if "waited_ms" in body else None,
+    )
+
+
+def decode_allocation_or_place(body: Body) -> Union[Allocation, WaitingPlace]:
+    """The response to an allocate with `wait`: a pod, or a place in the queue (202)."""
+    if body.get("status") != "waiting":
+        return decode_allocation(body)
+    return WaitingPlace(
+        position=_count(body, "position"),
+        waiting_since=_time(body, "waiting_since"),
+        wait_expires_at=_time(body, "wait_expires_at"),
+        retry_after=_count(body, "retry_after_ms") / 1000,
     )
 
 
@@ -161,13 +193,10 @@ def decode_report(body: Body) -> Report:
 
 
 def decode_drain(body: Body) -> DrainResult:
-    active_calls = _integer(body.get("active_calls"))
-    if active_calls is None:
-        raise ShapeError("active_calls is not an integer")
     return DrainResult(
         pod_name=_text(body, "pod_name"),
         has_active_call=_flag(body, "has_active_call"),
-        active_calls=active_calls,
+        active_calls=_count(body, "active_calls"),
         message=_text(body, "message"),
         drain_expires_at=None if "drain_expires_at" not in body else _time(body, "drain_expires_at"),
     )
