@@ -94,7 +94,9 @@ const meanings = {
     'not repaired automatically; the merchant gets no call until it is below its limit',
   ),
   lowered_max_calls: pending('max_calls was or may have been lowered, which ends no call; no action needed'),
-  limit_extra: violation('it uses up a place of the merchant; the next allocate at the limit removes it'),
+  limit_extra: violation(
+    'it uses up a place of the merchant; the next allocate at the limit removes it (expected after a roll from 0.1.0)',
+  ),
   limit_missing: violation('the merchant may get one call too many; remove the limit and set it again'),
   // --- For operators ---
   mirror: pending(`for operators only; ${bySweep}`),
