@@ -18,13 +18,10 @@ interface MerchantEntry {
 }
 
 export class Merchants {
-  readonly #connection: StoreConnection;
   #entries: ReadonlyMap<string, MerchantEntry> = new Map();
   #configs: ReadonlyMap<string, MerchantConfig> = new Map();
 
-  constructor(connection: StoreConnection) {
-    this.#connection = connection;
-  }
+  constructor(private readonly connection: StoreConnection) {}
 
   get configs(): ReadonlyMap<string, MerchantConfig> {
     return this.#configs;
@@ -66,7 +63,7 @@ export class Merchants {
     for (const id of new Set([...limited, ...limits.keys()])) {
       if (limitOf(id) === (limits.get(id) ?? '')) continue;
       const args = [id, this.#entries.get(id)?.text ?? '', '', limitOf(id)];
-      await this.#connection.run('setMerchant', args, 'set_merchant');
+      await this.connection.run('setMerchant', args, 'set_merchant');
     }
   }
 }

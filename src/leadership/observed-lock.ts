@@ -15,18 +15,15 @@ import type { HeldRecord } from './leadership.js';
 const maxDurationMs = 3_600_000;
 
 export class ObservedLock {
-  readonly #clock: Clock;
-  readonly #durationMs: number;
-  readonly #forgets: boolean;
   #record: HeldRecord | undefined;
   #isMissing = false;
   #sinceMs = 0;
 
-  constructor(clock: Clock, durationMs: number, forgets = false) {
-    this.#clock = clock;
-    this.#durationMs = durationMs;
-    this.#forgets = forgets;
-  }
+  constructor(
+    private readonly clock: Clock,
+    private readonly durationMs: number,
+    private readonly forgets = false,
+  ) {}
 
   /** Call it when the response has arrived: a holder may have renewed after the request was sent. */
   observe(record: HeldRecord | undefined): void {
@@ -36,21 +33,21 @@ export class ObservedLock {
     if (!isNew) return;
     this.#isMissing = record === undefined;
     this.#record = record ?? this.#record;
-    this.#sinceMs = this.#clock.monotonic();
+    this.#sinceMs = this.clock.monotonic();
   }
 
   /** The last record, also if it is missing now; undefined when its holder cannot lead any more. */
   get alive(): HeldRecord | undefined {
     const record = this.#record;
     if (record === undefined || (record.holder === '' && !this.#isMissing)) return undefined;
-    const unchangedMs = this.#clock.monotonic() - this.#sinceMs;
+    const unchangedMs = this.clock.monotonic() - this.#sinceMs;
     return unchangedMs < this.#timeoutMs(record) ? record : undefined;
   }
 
   /** Whether no process but `writer` can lead now. */
   isFreeFor(writer: string): boolean {
     const { alive } = this;
-    return alive === undefined || (alive.writer === writer && (!this.#isMissing || this.#forgets));
+    return alive === undefined || (alive.writer === writer && (!this.#isMissing || this.forgets));
   }
 
   /**
@@ -58,7 +55,7 @@ export class ObservedLock {
    * four times our own counts. After an edit of only the duration, deleting the record is the way out.
    */
   #timeoutMs({ durationMs, writer }: HeldRecord): number {
-    const maxMs = this.#isMissing || writer === '' ? 4 * this.#durationMs : maxDurationMs;
-    return Math.max(this.#durationMs, Math.min(durationMs, maxMs));
+    const maxMs = this.#isMissing || writer === '' ? 4 * this.durationMs : maxDurationMs;
+    return Math.max(this.durationMs, Math.min(durationMs, maxMs));
   }
 }

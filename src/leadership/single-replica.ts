@@ -10,23 +10,20 @@ import { Backoff } from '../loop.js';
 import type { Leadership, LeadershipOptions, LeadershipState } from './leadership.js';
 
 export class SingleReplica implements Leadership {
-  readonly #options: LeadershipOptions;
   readonly #stopping = new AbortController();
   #running: Promise<void> | undefined;
   #role: LeadershipState['role'] = 'follower';
   #terms = 0;
   #lastError: string | null = null;
 
-  constructor(options: LeadershipOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: LeadershipOptions) {}
 
   get isLeader(): boolean {
     return this.#role === 'leader';
   }
 
   get leader(): string | null {
-    return this.isLeader ? this.#options.identity : null;
+    return this.isLeader ? this.options.identity : null;
   }
 
   get state(): LeadershipState {
@@ -54,7 +51,7 @@ export class SingleReplica implements Leadership {
   }
 
   async #run(): Promise<void> {
-    const { clock, lead, log } = this.#options;
+    const { clock, lead, log } = this.options;
     const { signal } = this.#stopping;
     const backoff = new Backoff();
     while (!signal.aborted) {
@@ -79,6 +76,6 @@ export class SingleReplica implements Leadership {
   #become(role: LeadershipState['role']): void {
     const before = this.isLeader;
     this.#role = role;
-    if (this.isLeader !== before) this.#options.onChange?.({ isLeader: this.isLeader, leader: this.leader });
+    if (this.isLeader !== before) this.options.onChange?.({ isLeader: this.isLeader, leader: this.leader });
   }
 }

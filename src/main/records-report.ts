@@ -50,14 +50,11 @@ const maxLabelLength = 128;
  * events and lines beyond the next one's limits are dropped and counted.
  */
 export class ReportBuffer {
-  readonly #send: (collected: Omit<Report, 'state'>) => Promise<void>;
   #next: Omit<Report, 'state'> = { events: [], lines: [], dropped: 0 };
   #sent: Promise<void> = Promise.resolve();
 
   /** `send` resolves when the report has been written. */
-  constructor(send: (collected: Omit<Report, 'state'>) => Promise<void>) {
-    this.#send = send;
-  }
+  constructor(private readonly send: (collected: Omit<Report, 'state'>) => Promise<void>) {}
 
   addEvent(...event: RecordsEvent): void {
     if (this.#next.events.length < maxEvents) this.#next.events.push(event);
@@ -74,7 +71,7 @@ export class ReportBuffer {
     this.#sent = this.#sent.then(() => {
       const collected = this.#next;
       this.#next = { events: [], lines: [], dropped: 0 };
-      return this.#send(collected);
+      return this.send(collected);
     });
     return this.#sent;
   }

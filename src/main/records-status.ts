@@ -11,7 +11,6 @@ const maxDurations = 1000;
 const minDurations = 100;
 
 export class RecordsStatusTracker {
-  readonly #clock: Clock;
   readonly #waiting = new Map<string, Waiting>();
   readonly #stuck = new Map<string, { records: number; oldestSeconds: number; atMs: number }>();
   /** The latest durations of each workflow; the oldest is overwritten. */
@@ -21,9 +20,7 @@ export class RecordsStatusTracker {
   #isPaused = false;
   #isBraked = false;
 
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
+  constructor(private readonly clock: Clock) {}
 
   answered(isAnswering: boolean): void {
     this.#isAnswering = isAnswering;
@@ -31,7 +28,7 @@ export class RecordsStatusTracker {
 
   gauges(): RecordGauges {
     const isUp = this.#isAnswering && !this.#isPaused;
-    const sinceMs = this.#clock.monotonic() - staleAfterMs;
+    const sinceMs = this.clock.monotonic() - staleAfterMs;
     const fresh = [...this.#stuck].filter(([, { atMs }]) => atMs >= sinceMs);
     return {
       isUp,
@@ -59,7 +56,7 @@ export class RecordsStatusTracker {
     },
     waiting: (workflow, waiting) => void this.#waiting.set(workflow, waiting),
     stuck: (workflow, records, oldestSeconds) => {
-      this.#stuck.set(workflow, { records, oldestSeconds, atMs: this.#clock.monotonic() });
+      this.#stuck.set(workflow, { records, oldestSeconds, atMs: this.clock.monotonic() });
     },
     processed: (workflow, seconds) => {
       const durations = this.#durations.get(workflow) ?? { seconds: [], next: 0 };

@@ -81,7 +81,6 @@ interface LoopHistory {
 }
 
 export class CallAlerts {
-  readonly #stallsAfterMs: ReadonlyMap<string, number>;
   readonly #noPods = new EventCount();
   readonly #shed = new EventCount();
   readonly #full = new EventCount();
@@ -91,9 +90,7 @@ export class CallAlerts {
   #atMs = 0;
 
   /** `stallsAfterMs`: how long a sweep may run without a finished round, by loop name. */
-  constructor(stallsAfterMs: ReadonlyMap<string, number>) {
-    this.#stallsAfterMs = stallsAfterMs;
-  }
+  constructor(private readonly stallsAfterMs: ReadonlyMap<string, number>) {}
 
   update(result: CheckResult, nowMs: number): void {
     this.#last = result;
@@ -149,7 +146,7 @@ export class CallAlerts {
       .map(([name]) => name)
       .join(', ');
     const stalled = loops
-      .filter(([name, { changedMs }]) => nowMs - changedMs > (this.#stallsAfterMs.get(name) ?? Infinity))
+      .filter(([name, { changedMs }]) => nowMs - changedMs > (this.stallsAfterMs.get(name) ?? Infinity))
       .map(([name]) => name);
     const stalledOfRecords = stalled.filter(isRecordLoop);
     const violations = last.loops.find(({ name }) => name === 'audit')?.counts.violations ?? 0;

@@ -4,19 +4,16 @@ import type { Clock } from '../clock.js';
 const renderEveryMs = 1000;
 
 export class PacedRender<T> {
-  readonly #clock: Clock;
-  readonly #stopping: AbortSignal;
-  readonly #render: () => Promise<T>;
   #next: Promise<T> | undefined;
   #running: Promise<unknown> = Promise.resolve();
   #startedAtMs = Number.NEGATIVE_INFINITY;
 
   /** After `stopping` it renders without a pause. */
-  constructor(clock: Clock, stopping: AbortSignal, render: () => Promise<T>) {
-    this.#clock = clock;
-    this.#stopping = stopping;
-    this.#render = render;
-  }
+  constructor(
+    private readonly clock: Clock,
+    private readonly stopping: AbortSignal,
+    private readonly render: () => Promise<T>,
+  ) {}
 
   next(): Promise<T> {
     this.#next ??= this.#renderNext();
@@ -25,12 +22,12 @@ export class PacedRender<T> {
 
   async #renderNext(): Promise<T> {
     await this.#running;
-    const waitMs = this.#startedAtMs + renderEveryMs - this.#clock.monotonic();
-    if (waitMs > 0) await this.#clock.sleep(waitMs, this.#stopping);
-    this.#startedAtMs = this.#clock.monotonic();
+    const waitMs = this.#startedAtMs + renderEveryMs - this.clock.monotonic();
+    if (waitMs > 0) await this.clock.sleep(waitMs, this.stopping);
+    this.#startedAtMs = this.clock.monotonic();
     // Later callers wait for the next rendering.
     this.#next = undefined;
-    const rendering = this.#render();
+    const rendering = this.render();
     this.#running = rendering.catch(() => undefined);
     return rendering;
   }

@@ -16,7 +16,6 @@ interface StuckRecords {
 }
 
 export class RecordAlerts {
-  readonly #clock: Clock;
   readonly #stuck = new Map<string, StuckRecords>();
   readonly #zombies = new Map<string, EventCount>();
   readonly #sessionsOk = new EventCount();
@@ -24,24 +23,22 @@ export class RecordAlerts {
   #isBreakerOpen: boolean | undefined;
   #isMassStall: boolean | undefined;
 
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
+  constructor(private readonly clock: Clock) {}
 
   /** For the record plane. */
   readonly observer = {
     stuck: (workflow: string, records: number, oldestSeconds: number) => {
       const stuck = bounded(this.#stuck, workflow, () => ({ gauge: new Gauge(), oldestSeconds }));
       if (!stuck) return;
-      stuck.gauge.set(records, this.#clock.monotonic());
+      stuck.gauge.set(records, this.clock.monotonic());
       stuck.oldestSeconds = oldestSeconds;
     },
     session: (outcome: 'ok' | 'failed') => {
       const count = outcome === 'ok' ? this.#sessionsOk : this.#sessionsFailed;
-      count.add(1, this.#clock.monotonic());
+      count.add(1, this.clock.monotonic());
     },
     zombie: (workflow: string) => {
-      bounded(this.#zombies, workflow, () => new EventCount())?.add(1, this.#clock.monotonic());
+      bounded(this.#zombies, workflow, () => new EventCount())?.add(1, this.clock.monotonic());
     },
     breaker: (isOpen: boolean) => {
       this.#isBreakerOpen = isOpen;

@@ -31,7 +31,6 @@ export interface WriteCounts extends Record<string, number> {
 export const noWrites = (): WriteCounts => ({ registered: 0, moved: 0, removed: 0, calls_lost: 0 });
 
 export class PodWriter {
-  readonly #options: PodWriterOptions;
   /** The last version of each pod; of a deleted pod until a list confirms the deletion. */
   readonly #seen = new Map<string, bigint>();
   #newest = 0n;
@@ -41,9 +40,7 @@ export class PodWriter {
   /** Pods that could not be registered, by key: logged once, not with every list. */
   readonly #unreadable = new Map<string, string>();
 
-  constructor(options: PodWriterOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: PodWriterOptions) {}
 
   /**
    * Writes the pods of a list. The list shows each pod as of the version of the list, however old its object is: so the
@@ -99,7 +96,7 @@ export class PodWriter {
       await this.#inTurn(async () => {
         if (signal.aborted) return;
         const missing = batch.filter((name) => this.#isCurrent({ name, version }));
-        if (missing.length > 0) await this.#options.pools.suspend(epoch, 'unconfirmed', missing);
+        if (missing.length > 0) await this.options.pools.suspend(epoch, 'unconfirmed', missing);
       });
     }
   }
@@ -127,7 +124,7 @@ export class PodWriter {
   startOverIfBehind(version: string, newestBefore: bigint): boolean {
     const number = numberOf(version);
     if (number === undefined || number >= newestBefore) return false;
-    this.#options.log.warn({ version }, 'cluster versions went backwards; starting over with this list');
+    this.options.log.warn({ version }, 'cluster versions went backwards; starting over with this list');
     this.#seen.clear();
     this.#newest = number;
     this.#listed = 0n;
@@ -165,7 +162,7 @@ export class PodWriter {
   }
 
   async #apply(epoch: string, pods: readonly ClusterPod[], counts: WriteCounts): Promise<void> {
-    const { settings, pools, source } = this.#options;
+    const { settings, pools, source } = this.options;
     const deleted = pods.filter(({ state }) => state === 'gone').map(({ name }) => name);
     const present = pods.filter(({ state }) => state !== 'gone');
     if (deleted.length > 0) await this.#remove(epoch, deleted, 'gone from the cluster', counts);
@@ -182,7 +179,7 @@ export class PodWriter {
   }
 
   #count({ podName, pool, outcome, lostCalls, wrongKey }: Registered, counts: WriteCounts): void {
-    const { log } = this.#options;
+    const { log } = this.options;
     if (wrongKey === undefined) this.#unreadable.delete(podName);
     else this.#logUnreadable(podName, wrongKey);
     if (outcome === 'new') counts.registered += 1;
@@ -200,19 +197,19 @@ export class PodWriter {
     if (this.#unreadable.get(pod) === key) return;
     this.#unreadable.set(pod, key);
     const why = `pod ${pod} cannot be registered: key ${key} has a wrong type; keep a copy (RENAME)`;
-    this.#options.log.error({ pod, key }, why);
+    this.options.log.error({ pod, key }, why);
   }
 
   /** Logged when the pod is registered, not with every list. */
   #logUnknownTier(pod: ClusterPod, pool: string | undefined): void {
-    const { settings, log } = this.#options;
+    const { settings, log } = this.options;
     if (pod.merchant !== undefined || pod.tier === undefined || wantedPool(settings.tiers, pod)) return;
     log.warn({ pod: pod.name, tier: pod.tier, pool }, 'unknown tier label; default pool used');
   }
 
   async #remove(epoch: string, names: readonly string[], reason: string, counts: WriteCounts): Promise<void> {
     if (names.length === 0) return;
-    const { pools, log } = this.#options;
+    const { pools, log } = this.options;
     for (const { podName, wasKnown, lostCalls } of await pools.remove(epoch, names, reason)) {
       if (!wasKnown) continue;
       counts.removed += 1;
@@ -223,7 +220,7 @@ export class PodWriter {
 
   #countLost(pod: string, calls: readonly string[], reason: string, counts: WriteCounts): void {
     if (calls.length === 0) return;
-    const { log, onCallsLost } = this.#options;
+    const { log, onCallsLost } = this.options;
     counts.calls_lost += calls.length;
     onCallsLost?.(calls.length, reason);
     log.warn({ pod, calls, reason }, 'calls lost with their pod');

@@ -24,9 +24,6 @@ export interface WatcherOptions {
 }
 
 export class Watcher {
-  readonly #options: WatcherOptions;
-  readonly #writer: PodWriter;
-  readonly #relist: () => void;
   #version: string | undefined;
   #onVersion = (_version: string) => {};
   #current = new AbortController();
@@ -35,11 +32,11 @@ export class Watcher {
   #failure: { error: unknown } | undefined;
 
   /** `relist` lists now instead of at the end of the interval. */
-  constructor(options: WatcherOptions, writer: PodWriter, relist: () => void) {
-    this.#options = options;
-    this.#writer = writer;
-    this.#relist = relist;
-  }
+  constructor(
+    private readonly options: WatcherOptions,
+    private readonly writer: PodWriter,
+    private readonly relist: () => void,
+  ) {}
 
   /**
    * A list was applied. A running watch is at least as new, unless the versions start over: then it waits for versions
@@ -57,8 +54,8 @@ export class Watcher {
     signal: AbortSignal,
     alive?: (counts: Record<string, number>) => void,
   ): Promise<Record<string, number>> {
-    const { source, clock, log, onReconnect } = this.#options;
-    const writer = this.#writer;
+    const { source, clock, log, onReconnect } = this.options;
+    const writer = this.writer;
     const counts = { changes: 0 };
     let version = this.#version ?? (await unlessAborted(this.#nextList(), signal)) ?? '';
     this.#current = new AbortController();
@@ -90,7 +87,7 @@ export class Watcher {
           throw reason === undefined ? error : new InterruptedError(reason, error);
         log.info({ version }, 'watch version expired; listing again');
         this.#version = undefined;
-        this.#relist();
+        this.relist();
       }
     } finally {
       unlink();
@@ -105,8 +102,8 @@ export class Watcher {
 
   /** Runs beside the other changes, a few at a time. The writer drops outdated ones. */
   async #handleDeletion(epoch: string, pod: ClusterPod, signal: AbortSignal): Promise<void> {
-    const { source, log } = this.#options;
-    if (!source.read) return this.#writer.writeChange(epoch, pod, noWrites(), signal);
+    const { source, log } = this.options;
+    if (!source.read) return this.writer.writeChange(epoch, pod, noWrites(), signal);
     while (this.#lookups.size >= maxLookups) await Promise.race(this.#lookups);
     const lookup = (async () => {
       let found: ClusterPod | undefined;
@@ -115,13 +112,13 @@ export class Watcher {
       } catch (error) {
         if (signal.aborted) return;
         log.warn({ err: error, pod: pod.name }, 'pod deleted; replacement lookup failed');
-        return this.#relist();
+        return this.relist();
       }
       try {
-        await this.#writer.writeChange(epoch, found ?? pod, noWrites(), signal);
+        await this.writer.writeChange(epoch, found ?? pod, noWrites(), signal);
       } catch (error) {
         // The watch is past this event, so only a list repeats it.
-        this.#relist();
+        this.relist();
         this.#failure ??= { error };
         this.#current.abort();
       }

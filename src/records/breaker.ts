@@ -17,14 +17,11 @@ export interface BreakerOptions {
 }
 
 export class Breaker {
-  readonly #options: BreakerOptions;
   readonly #stopping = new AbortController();
   #failures = 0;
   #closing: Promise<void> | undefined;
 
-  constructor(options: BreakerOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: BreakerOptions) {}
 
   get isOpen(): boolean {
     return this.#closing !== undefined;
@@ -41,7 +38,7 @@ export class Breaker {
 
   open(): void {
     if (this.#closing || this.#stopping.signal.aborted) return;
-    this.#options.onChange(true);
+    this.options.onChange(true);
     this.#closing = this.#untilBack();
   }
 
@@ -58,7 +55,7 @@ export class Breaker {
   }
 
   async #untilBack(): Promise<void> {
-    const { clock, probe, onBack, onChange } = this.#options;
+    const { clock, probe, onBack, onChange } = this.options;
     const { signal } = this.#stopping;
     for (const backoff = new Backoff(); ; ) {
       await clock.sleep(backoff.after(0) * (1 - 0.2 * clock.random()), signal);

@@ -30,13 +30,10 @@ export interface ListenerOptions {
 }
 
 export class Listener {
-  readonly #options: ListenerOptions;
   readonly #stopping = new AbortController();
   #running: Promise<void> | undefined;
 
-  constructor(options: ListenerOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: ListenerOptions) {}
 
   start(): void {
     this.#running ??= this.#run();
@@ -48,7 +45,7 @@ export class Listener {
   }
 
   async #run(): Promise<void> {
-    const { clock, log, onWake } = this.#options;
+    const { clock, log, onWake } = this.options;
     const { signal } = this.#stopping;
     while (!signal.aborted) {
       let pauseMs = reconnectMs;
@@ -87,7 +84,7 @@ export class Listener {
   }
 
   #newClient(): pg.Client {
-    const { pool } = this.#options.sessions;
+    const { pool } = this.options.sessions;
     return new pg.Client({
       ...pool.options,
       // The pool hides it from enumeration.
@@ -99,7 +96,7 @@ export class Listener {
   }
 
   async #listen(client: pg.Client, signal: AbortSignal): Promise<boolean> {
-    const { sessions, clock, onWake } = this.#options;
+    const { sessions, clock, onWake } = this.options;
     const test = randomUUID();
     const arrival = new WakeableSleep(clock);
     client.on('notification', ({ payload }) => {

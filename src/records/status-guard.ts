@@ -13,19 +13,16 @@ import type { Unchanged } from './store.js';
 const maxPauseMs = 60_000;
 
 export class StatusGuard {
-  readonly #options: { workflow: string; clock: Clock; log: Logger };
   /** Whether the table kept the last claim that was looked at twice. */
   isProven = false;
   #refusals = 0;
   #resumeMs = 0;
 
-  constructor(options: { workflow: string; clock: Clock; log: Logger }) {
-    this.#options = options;
-  }
+  constructor(private readonly options: { workflow: string; clock: Clock; log: Logger }) {}
 
   /** Counts one refusal per pause: others were under way before it. */
   refused(reason: string): void {
-    const { clock, log, workflow } = this.#options;
+    const { clock, log, workflow } = this.options;
     this.isProven = false;
     const nowMs = clock.monotonic();
     if (nowMs < this.#resumeMs) return;
@@ -41,13 +38,13 @@ export class StatusGuard {
   /** An outcome was written. */
   accepted(): void {
     if (this.#refusals > 0)
-      this.#options.log.info({ workflow: this.#options.workflow }, 'table keeps the status again');
+      this.options.log.info({ workflow: this.options.workflow }, 'table keeps the status again');
     this.#refusals = 0;
   }
 
   /** Resolves when the next claim may be tried. */
   async ready(signal: AbortSignal): Promise<void> {
-    const { clock } = this.#options;
+    const { clock } = this.options;
     await clock.sleep(Math.max(0, this.#resumeMs - clock.monotonic()), signal);
   }
 }

@@ -25,15 +25,11 @@ type Recover = (ids: readonly string[], hold: boolean) => Promise<readonly Recov
 const maxListed = 10_000;
 
 export class Sweeps {
-  readonly #options: SweepOptions;
-
-  constructor(options: SweepOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: SweepOptions) {}
 
   /** Recovers claims without a live worker; without `judgesHeartbeats` only those past their timeout. */
   async claims(judgesHeartbeats: boolean, signal: AbortSignal): Promise<void> {
-    const { store, bounds, batchSize, onRecovered } = this.#options;
+    const { store, bounds, batchSize, onRecovered } = this.options;
     const recover: Recover = async (ids, hold) =>
       (await store.recoverClaims(ids.length, bounds, { judgesHeartbeats, ids, hold }))?.recovered;
     // Passes over locked rows.
@@ -71,7 +67,7 @@ export class Sweeps {
 
   /** Recovers rows in Processing without a claim. */
   async unclaimed(signal: AbortSignal): Promise<void> {
-    const { store, bounds, batchSize } = this.#options;
+    const { store, bounds, batchSize } = this.options;
     await this.#repeat(() => store.forget(batchSize, bounds), signal);
     const { isIndexed, hasBlocks, hasUntimed } = store.table;
     const byBlocks = hasBlocks && !isIndexed;
@@ -83,7 +79,7 @@ export class Sweeps {
 
   /** Without an index, or if much of the table is stuck, every query would read the table from its start: so read it once. */
   async #unclaimedByBlocks(signal: AbortSignal, marksUntimed: boolean): Promise<void> {
-    const { store } = this.#options;
+    const { store } = this.options;
     for (const blocks of await store.ranges()) {
       if (marksUntimed) await this.#markUntimed(blocks, signal);
       if (signal.aborted || (await this.#unclaimedIn(blocks, signal)) === 'left') return;
@@ -96,7 +92,7 @@ export class Sweeps {
     signal: AbortSignal,
     maxLists = Number.POSITIVE_INFINITY,
   ): Promise<'more' | 'done' | 'left'> {
-    const { store, bounds } = this.#options;
+    const { store, bounds } = this.options;
     // Rows still there after their list was swept are locked: for the next sweep.
     let skip = 0;
     for (let lists = 0; lists < maxLists && !signal.aborted; lists += 1) {
@@ -111,7 +107,7 @@ export class Sweeps {
 
   /** Resolves to how many were recovered or held; undefined if another replica sweeps. */
   async #recoverListed(listed: readonly string[], signal: AbortSignal): Promise<number | undefined> {
-    const { store, bounds, batchSize, onRecovered } = this.#options;
+    const { store, bounds, batchSize, onRecovered } = this.options;
     const recover: Recover = (ids, hold) => store.recoverUnclaimed(ids, bounds.stuckAfterMs, hold);
     let done = 0;
     for (let at = 0; at < listed.length && !signal.aborted; at += batchSize) {
@@ -130,7 +126,7 @@ export class Sweeps {
   }
 
   async #markUntimed(blocks: Blocks | undefined, signal: AbortSignal): Promise<void> {
-    const { store, batchSize, log, workflow } = this.#options;
+    const { store, batchSize, log, workflow } = this.options;
     try {
       await this.#repeat(() => store.markUntimed(batchSize, blocks), signal);
     } catch (error) {
@@ -141,12 +137,12 @@ export class Sweeps {
 
   /** Runs batches until one is not full. */
   async #repeat(batch: () => Promise<number>, signal: AbortSignal): Promise<void> {
-    while (!signal.aborted && (await batch()) >= this.#options.batchSize);
+    while (!signal.aborted && (await batch()) >= this.options.batchSize);
   }
 
   /** Resolves to how many were recovered or held. */
   async #recoverOneByOne(ids: readonly string[], recover: Recover, signal: AbortSignal): Promise<number> {
-    const { log, workflow, onRecovered } = this.#options;
+    const { log, workflow, onRecovered } = this.options;
     let done = 0;
     const run = async (id: string, hold: boolean) => {
       const recovered = (signal.aborted ? undefined : await recover([id], hold)) ?? [];

@@ -35,7 +35,6 @@ export interface WorkerOptions {
 }
 
 export class RecordWorker {
-  readonly #options: WorkerOptions;
   #id = 0;
   #thread: Thread | undefined;
   #cancelTimer = () => {};
@@ -44,9 +43,7 @@ export class RecordWorker {
   #beatMs = 0;
   readonly #restart = singleFlight(() => this.#restartAsNew());
 
-  constructor(options: WorkerOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: WorkerOptions) {}
 
   get #isStopped(): boolean {
     return this.#stopping.signal.aborted;
@@ -57,7 +54,7 @@ export class RecordWorker {
   }
 
   async start(): Promise<void> {
-    const { sessions, clock, tables } = this.#options;
+    const { sessions, clock, tables } = this.options;
     const nowMs = clock.monotonic();
     this.#id = await sessions.transaction(async (client) => {
       const db: Queryable = { query: (text, values) => sessions.queryOn(client, text, values) };
@@ -79,7 +76,7 @@ export class RecordWorker {
 
   /** Called before a claim: sends a heartbeat if the last one is old. Throws if it fails. */
   async beAlive(): Promise<void> {
-    const { clock, intervalMs } = this.#options;
+    const { clock, intervalMs } = this.options;
     if (clock.monotonic() - this.#beatMs > 2 * intervalMs) await this.#beatNow();
   }
 
@@ -95,20 +92,20 @@ export class RecordWorker {
     if (thread) {
       const ended = new Promise((resolve) => thread.once('exit', resolve));
       thread.postMessage('stop');
-      await within(this.#options.clock, 1000, ended, () => {});
+      await within(this.options.clock, 1000, ended, () => {});
       await thread.terminate();
     }
     if (signOff) await this.#signOff();
   }
 
   async #signOff(): Promise<void> {
-    await this.#options.sessions
+    await this.options.sessions
       .query('DELETE FROM smart_router.workers WHERE id = $1', [this.#id])
-      .catch((error: unknown) => this.#options.log.warn({ err: error }, 'worker not signed off'));
+      .catch((error: unknown) => this.options.log.warn({ err: error }, 'worker not signed off'));
   }
 
   #beat(): void {
-    const { connection, sessions, log } = this.#options;
+    const { connection, sessions, log } = this.options;
     const config = cloneable(connection ?? (sessions.pool.options as PoolConfig));
     if (config) this.#beatFromThread(config);
     else {
@@ -120,7 +117,7 @@ export class RecordWorker {
   }
 
   #beatFromThread(config: ClientConfig): void {
-    const { intervalMs, log, clock } = this.#options;
+    const { intervalMs, log, clock } = this.options;
     const thread = new Thread(new URL('./heartbeat-thread.mjs', import.meta.url), {
       workerData: { config, worker: this.#id, intervalMs },
     });
@@ -138,14 +135,14 @@ export class RecordWorker {
     thread.on('error', (error) => log.error({ err: error }, 'heartbeat thread crashed; restarting'));
     thread.on('exit', () => {
       if (thread !== this.#thread || this.#isStopped) return;
-      this.#cancelTimer = this.#options.clock.after(1000, () => this.#beatFromThread(config), {
+      this.#cancelTimer = this.options.clock.after(1000, () => this.#beatFromThread(config), {
         unref: true,
       });
     });
   }
 
   #beatFromPool(): void {
-    const { clock, intervalMs, log } = this.#options;
+    const { clock, intervalMs, log } = this.options;
     const beat = async () => {
       try {
         // After a restart, `start` schedules the next one.
@@ -160,7 +157,7 @@ export class RecordWorker {
 
   /** Uses the pool. Resolves to false if the worker had to restart. */
   async #beatNow(): Promise<boolean> {
-    const { clock, sessions } = this.#options;
+    const { clock, sessions } = this.options;
     const nowMs = clock.monotonic();
     const id = this.#id;
     const { rowCount } = await sessions.query(
@@ -177,7 +174,7 @@ export class RecordWorker {
 
   /** Gets a new id: the old claims are void, and cannot be confused with the new ones. */
   async #restartAsNew(): Promise<void> {
-    const { log, onLost } = this.#options;
+    const { log, onLost } = this.options;
     const thread = this.#thread;
     this.#thread = undefined;
     void thread?.terminate();
@@ -188,7 +185,7 @@ export class RecordWorker {
         return await this.start();
       } catch (error) {
         log.warn({ err: error }, 'worker restart failed; retrying');
-        await this.#options.clock.sleep(1000, this.#stopping.signal);
+        await this.options.clock.sleep(1000, this.#stopping.signal);
       }
     }
   }

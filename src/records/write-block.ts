@@ -9,14 +9,11 @@ import { mayBeRowFault } from './sessions.js';
 const betweenProbesMs = 60_000;
 
 export class WriteBlock {
-  readonly #options: { workflow: string; clock: Clock; log: Logger };
   #reason: unknown;
   #othersPass = false;
   #nextProbeMs = 0;
 
-  constructor(options: { workflow: string; clock: Clock; log: Logger }) {
-    this.#options = options;
-  }
+  constructor(private readonly options: { workflow: string; clock: Clock; log: Logger }) {}
 
   /** Another outcome was written since. */
   get othersPass(): boolean {
@@ -24,7 +21,7 @@ export class WriteBlock {
   }
 
   begin(reason: unknown): void {
-    const { log, workflow } = this.#options;
+    const { log, workflow } = this.options;
     if (this.#reason === undefined)
       log.error({ workflow, err: reason }, 'outcomes cannot be written; no new work starts until they can');
     this.#reason = reason;
@@ -44,13 +41,13 @@ export class WriteBlock {
   /** How many records may be claimed; throws if none. */
   maxClaims(): number {
     if (this.#reason === undefined) return Number.POSITIVE_INFINITY;
-    if (!mayBeRowFault(this.#reason) || this.#options.clock.monotonic() < this.#nextProbeMs)
+    if (!mayBeRowFault(this.#reason) || this.options.clock.monotonic() < this.#nextProbeMs)
       throw new Error('outcomes of this workflow cannot be written');
     return 1;
   }
 
   claimed(records: number): void {
     if (this.#reason !== undefined && records > 0)
-      this.#nextProbeMs = this.#options.clock.monotonic() + betweenProbesMs;
+      this.#nextProbeMs = this.options.clock.monotonic() + betweenProbesMs;
   }
 }

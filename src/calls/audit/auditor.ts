@@ -25,21 +25,19 @@ const entriesPerRead = 50;
 const names = keysOf('');
 
 export class Auditor {
-  readonly #connection: StoreConnection;
-  readonly #stopping: AbortSignal | undefined;
   #running: Promise<AuditReport> | undefined;
   /** Starts when the running one ends. */
   #next: Promise<AuditReport> | undefined;
 
-  constructor(connection: StoreConnection, stopping?: AbortSignal) {
-    this.#connection = connection;
-    this.#stopping = stopping;
-  }
+  constructor(
+    private readonly connection: StoreConnection,
+    private readonly stopping?: AbortSignal,
+  ) {}
 
   audit(): Promise<AuditReport> {
     this.#next ??= Promise.allSettled([this.#running]).then(() => {
       this.#next = undefined;
-      this.#running = new Audit(this.#connection, this.#stopping).run();
+      this.#running = new Audit(this.connection, this.stopping).run();
       return this.#running;
     });
     return this.#next;
@@ -47,9 +45,7 @@ export class Auditor {
 }
 
 class Audit {
-  readonly #connection: StoreConnection;
   readonly #reader: AuditReader;
-  readonly #stopping: AbortSignal | undefined;
   readonly #findings = new Findings();
   readonly #startMs: number;
   #keys = 0;
@@ -66,10 +62,11 @@ class Audit {
   /** Calls without a record, with their pod. */
   readonly #withoutRecord = new Map<string, string>();
 
-  constructor(connection: StoreConnection, stopping: AbortSignal | undefined) {
-    this.#connection = connection;
+  constructor(
+    private readonly connection: StoreConnection,
+    private readonly stopping: AbortSignal | undefined,
+  ) {
     this.#reader = new AuditReader(connection);
-    this.#stopping = stopping;
     this.#startMs = connection.clock.monotonic();
   }
 
@@ -105,7 +102,7 @@ class Audit {
     const { violations, violation_count, pending, pending_count } = this.#findings;
     return {
       complete: !this.#isOver(),
-      took_ms: Math.round(this.#connection.clock.monotonic() - this.#startMs),
+      took_ms: Math.round(this.connection.clock.monotonic() - this.#startMs),
       looked_at: {
         pools: limits.size,
         pods: this.#pods.size,
@@ -117,8 +114,8 @@ class Audit {
   }
 
   #isOver(): boolean {
-    const isLate = this.#connection.clock.monotonic() - this.#startMs > maxAuditMs;
-    return isLate || this.#stopping?.aborted === true;
+    const isLate = this.connection.clock.monotonic() - this.#startMs > maxAuditMs;
+    return isLate || this.stopping?.aborted === true;
   }
 
   async *#untilOver<T>(pages: AsyncGenerator<T>): AsyncGenerator<T> {
@@ -143,7 +140,7 @@ class Audit {
     };
     for await (const page of this.#untilOver(this.#reader.keys())) {
       for (const [key, facts] of page) {
-        const finding = checkKey(key, facts, this.#connection.keyPrefix);
+        const finding = checkKey(key, facts, this.connection.keyPrefix);
         const { pod, call, pool, merchant } = identifyKey(key)?.subject ?? {};
         if (finding) this.#findings.add(finding);
         if (finding?.kind === 'wrong_type') {
