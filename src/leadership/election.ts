@@ -39,7 +39,6 @@ import type {
   LeaderChange,
   Leadership,
   LeadershipOptions,
-  LeadershipState,
   LeaseLock,
   LockRecord,
 } from './leadership.js';
@@ -74,7 +73,6 @@ export class Election implements Leadership {
   readonly #requestTimeoutMs: number;
   #running: Promise<void> | undefined;
   #term: Term | undefined;
-  #terms = 0;
   #notBeforeMs = Number.NEGATIVE_INFINITY;
   /** Whether it is unknown if the last write was, or will be, done. */
   #isUnsure = false;
@@ -105,11 +103,8 @@ export class Election implements Leadership {
     return alive && !this.#isOurs(alive) ? alive.holder || null : null;
   }
 
-  get state(): LeadershipState {
-    const isOver = this.#stopping.signal.aborted && this.#term === undefined;
-    const role = this.isLeader ? 'leader' : this.#term ? 'leaving' : isOver ? 'stopped' : 'follower';
-    const { description } = this.#options.lock;
-    return { role, lock: description, terms: this.#terms, last_error: this.#lastError };
+  get state() {
+    return { lock: this.#options.lock.description, last_error: this.#lastError };
   }
 
   start(): void {
@@ -189,7 +184,6 @@ export class Election implements Leadership {
   async #serve(term: Term): Promise<void> {
     const { clock, log, lock, onLost, renewDeadlineMs } = this.#options;
     this.#term = term;
-    this.#terms += 1;
     this.#notBeforeMs = Number.NEGATIVE_INFINITY;
     log.info({ lock: lock.description, transitions: term.transitions }, 'elected as leader');
     this.#report();

@@ -24,21 +24,11 @@ export interface LeadershipOptions {
   onLost?: () => void;
 }
 
-export interface LeadershipState {
-  /** `leaving`: the term has ended, its work has not. */
-  role: 'follower' | 'leader' | 'leaving' | 'stopped';
-  /** The lock, or why there is no lock. */
-  lock: string;
-  /** Number of terms of this process. */
-  terms: number;
-  last_error: string | null;
-}
-
 export interface Leadership {
   readonly isLeader: boolean;
   readonly leader: string | null;
-  /** For `/status`. */
-  readonly state: LeadershipState;
+  /** For `/status`: the lock, or why there is none, and its last error. */
+  readonly state: { lock: string; last_error: string | null };
   start(): void;
   /** Ends the term, waits for its work, releases the lock. */
   stop(): Promise<void>;

@@ -7,32 +7,26 @@
  */
 import { messageOf } from '../errors.js';
 import { Backoff } from '../loop.js';
-import type { Leadership, LeadershipOptions, LeadershipState } from './leadership.js';
+import type { Leadership, LeadershipOptions } from './leadership.js';
 
 export class SingleReplica implements Leadership {
   readonly #stopping = new AbortController();
   #running: Promise<void> | undefined;
-  #role: LeadershipState['role'] = 'follower';
-  #terms = 0;
+  #isLeading = false;
   #lastError: string | null = null;
 
   constructor(private readonly options: LeadershipOptions) {}
 
   get isLeader(): boolean {
-    return this.#role === 'leader';
+    return this.#isLeading;
   }
 
   get leader(): string | null {
     return this.isLeader ? this.options.identity : null;
   }
 
-  get state(): LeadershipState {
-    return {
-      role: this.#role,
-      lock: 'none: the election is off',
-      terms: this.#terms,
-      last_error: this.#lastError,
-    };
+  get state() {
+    return { lock: 'none: the election is off', last_error: this.#lastError };
   }
 
   start(): void {
@@ -41,9 +35,8 @@ export class SingleReplica implements Leadership {
 
   async stop(): Promise<void> {
     this.#stopping.abort();
-    if (this.#role === 'leader') this.#become('leaving');
+    this.#setLeading(false);
     await this.#running;
-    this.#become('stopped');
   }
 
   stillHeld(): Promise<boolean> {
@@ -56,8 +49,7 @@ export class SingleReplica implements Leadership {
     const backoff = new Backoff();
     while (!signal.aborted) {
       const startedMs = clock.monotonic();
-      this.#terms += 1;
-      this.#become('leader');
+      this.#setLeading(true);
       try {
         await lead(signal);
         break;
@@ -66,16 +58,16 @@ export class SingleReplica implements Leadership {
         this.#lastError = messageOf(error);
         const pauseMs = backoff.after(clock.monotonic() - startedMs);
         log.error({ err: error, retry_in_ms: pauseMs }, 'leader work crashed; restarting');
-        this.#become('follower');
+        this.#setLeading(false);
         await clock.sleep(pauseMs, signal);
       }
     }
-    if (!signal.aborted) this.#become('follower');
+    this.#setLeading(false);
   }
 
-  #become(role: LeadershipState['role']): void {
-    const before = this.isLeader;
-    this.#role = role;
-    if (this.isLeader !== before) this.options.onChange?.({ isLeader: this.isLeader, leader: this.leader });
+  #setLeading(isLeading: boolean): void {
+    if (this.#isLeading === isLeading) return;
+    this.#isLeading = isLeading;
+    this.options.onChange?.({ isLeader: isLeading, leader: this.leader });
   }
 }

@@ -1,11 +1,6 @@
 /** Creates the pool manager with the configured pod source and lock. */
 import type { AliveStamp } from '../calls/alive-stamp.js';
-import type { Auditor } from '../calls/audit/auditor.js';
 import type { Metrics } from '../calls/metrics.js';
-import type { Settings } from '../calls/settings.js';
-import type { PoolStore } from '../calls/store/pool-store.js';
-import type { CallStore } from '../calls/store/store.js';
-import type { Clock } from '../clock.js';
 import { connectKubernetes, type KubeApi } from '../cluster/kubernetes/api.js';
 import { kubernetesSource } from '../cluster/kubernetes/source.js';
 import type { PodSource } from '../cluster/pods.js';
@@ -16,29 +11,19 @@ import { Election } from '../leadership/election.js';
 import { KubernetesLock } from '../leadership/kubernetes-lock.js';
 import { SingleReplica } from '../leadership/single-replica.js';
 import { StoreLock } from '../leadership/store-lock.js';
-import type { Logger } from '../observe/log.js';
-import { PoolManager } from '../pool/manager.js';
+import { PoolManager, type PoolManagerOptions } from '../pool/manager.js';
 
-export interface LeaderParts {
-  store: CallStore;
-  pools: PoolStore;
-  settings: Settings;
-  auditor: Auditor;
-  alive: AliveStamp;
-  metrics: Metrics;
-  clock: Clock;
-  log: Logger;
-  onCrash(loop: string): void;
-  /** A term ended before the stop. */
-  onLost(): void;
-}
+type LeaderParts = Pick<
+  PoolManagerOptions,
+  'store' | 'pools' | 'settings' | 'auditor' | 'clock' | 'log' | 'onCrash' | 'onLost'
+> & { alive: AliveStamp; metrics: Metrics };
 
 /** Sends no request: an unreachable API server does not prevent the start. */
 export async function createManager(
   config: Config,
   parts: LeaderParts,
 ): Promise<{ manager: PoolManager; close(): void }> {
-  const { metrics, clock, log, onCrash, onLost } = parts;
+  const { metrics, clock } = parts;
   const api = config.podSource === 'kubernetes' ? await connectKubernetes(config, clock) : undefined;
   // The alive stamp is written once a second.
   const storeDeadlineMs = Math.max(config.leaderElectionRenewDeadlineMs, 5000);
@@ -68,9 +53,6 @@ export async function createManager(
         ...(api ? { canWork: () => parts.alive.succeededWithin(storeDeadlineMs) } : {}),
       });
     },
-    clock,
-    log,
-    onCrash,
     onReconnect: (reason) => metrics.watchReconnects.inc({ reason }),
     onCallsLost: (count, reason) => metrics.callsLost.inc({ reason }, count),
     onZombies: (count) => metrics.zombiesRecovered.inc(count),
@@ -81,16 +63,11 @@ export async function createManager(
       // Drop the gauge of the previous leader.
       if (!leading) metrics.invariantViolations.remove();
     },
-    onLost,
   });
   return { manager, close: () => api?.close() };
 }
 
-function sourceOf(
-  config: Config,
-  api: KubeApi | undefined,
-  { pools, clock, log }: Pick<LeaderParts, 'pools' | 'clock' | 'log'>,
-): PodSource {
+function sourceOf(config: Config, api: KubeApi | undefined, { pools, clock, log }: LeaderParts): PodSource {
   if (api) {
     return kubernetesSource({
       api,

@@ -7,32 +7,14 @@
 import { once } from 'node:events';
 import { EpochRefused } from '../calls/store/pool-store.js';
 import { abortWith } from '../clock.js';
-import type { PodSource } from '../cluster/pods.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
-import type { Logger } from '../observe/log.js';
-import { AuditReporter, type AuditReporterOptions } from './audit-reporter.js';
-import { PodWriter, type PodWriterOptions } from './pod-writer.js';
-import { Reconciler, type ReconcilerOptions } from './reconciler.js';
-import { SilenceCheck, type SilenceCheckOptions, silenceIntervalMs } from './silence.js';
-import { Sweeper, type SweeperOptions } from './sweeper.js';
-import { Watcher, type WatcherOptions } from './watcher.js';
-
-export interface LeaderLoopsOptions
-  extends PodWriterOptions,
-    ReconcilerOptions,
-    WatcherOptions,
-    SweeperOptions,
-    SilenceCheckOptions,
-    Partial<AuditReporterOptions> {
-  /** The name of this replica, for logs and the event. */
-  identity: string;
-  source: PodSource;
-  log: Logger;
-  cleanupIntervalMs: number;
-  /** Undefined: no periodic audit. */
-  auditIntervalMs?: number | undefined;
-  onCrash?: (loop: string) => void;
-}
+import { reportAudit } from './audit-reporter.js';
+import type { LeaderOptions } from './leader-options.js';
+import { PodWriter } from './pod-writer.js';
+import { Reconciler } from './reconciler.js';
+import { blockSilentPods, silenceIntervalMs } from './silence.js';
+import { Sweeper } from './sweeper.js';
+import { Watcher } from './watcher.js';
 
 type Work = (
   epoch: string,
@@ -41,7 +23,7 @@ type Work = (
 ) => Promise<Record<string, number>>;
 
 export class LeaderLoops {
-  readonly #options: LeaderLoopsOptions;
+  readonly #options: LeaderOptions;
   readonly #stillHeld: () => Promise<boolean>;
   readonly #reconcile: SupervisedLoop;
   readonly #loops: SupervisedLoop[];
@@ -49,7 +31,7 @@ export class LeaderLoops {
   #epoch: Promise<string> | undefined;
   #asking: Promise<boolean> | undefined;
 
-  constructor(options: LeaderLoopsOptions, stillHeld: () => Promise<boolean>) {
+  constructor(options: LeaderOptions, stillHeld: () => Promise<boolean>) {
     this.#options = options;
     this.#stillHeld = stillHeld;
     const { source, auditor, auditIntervalMs } = options;
@@ -57,7 +39,6 @@ export class LeaderLoops {
     const writer = new PodWriter(options);
     const reconciler = new Reconciler(options, writer);
     const sweeper = new Sweeper(options);
-    const silence = new SilenceCheck(options);
     const watcher = source.watch && new Watcher(options, writer, () => this.#reconcile.nudge());
     this.#reconcile = this.#loop('reconcile', options.reconcileIntervalMs, true, (epoch, signal) =>
       reconciler.runOnce(epoch, signal, (...listed) => watcher?.listed(...listed)),
@@ -67,14 +48,15 @@ export class LeaderLoops {
       this.#loop('sweep', options.cleanupIntervalMs, false, (epoch, signal) =>
         sweeper.runOnce(epoch, signal),
       ),
-      this.#loop('silence', silenceIntervalMs, true, (epoch, signal) => silence.runOnce(epoch, signal)),
+      this.#loop('silence', silenceIntervalMs, true, (epoch, signal) =>
+        blockSilentPods(options, epoch, signal),
+      ),
     ];
     if (auditor && auditIntervalMs !== undefined) {
-      const reporter = new AuditReporter({ ...options, auditor });
       // Soon after the start of a term, but not before the first reconcile has repaired what it can.
       const work: Work = async (_, signal) => {
         await this.firstReconcile;
-        return reporter.runOnce(signal);
+        return reportAudit(auditor, options, signal);
       };
       this.#loops.push(this.#loop('audit', auditIntervalMs, true, work));
     }
@@ -106,14 +88,11 @@ export class LeaderLoops {
   }
 
   #loop(name: string, intervalMs: number, runAtStart: boolean, work: Work): SupervisedLoop {
-    const { clock, log, onCrash } = this.#options;
     return new SupervisedLoop({
+      ...this.#options,
       name,
       intervalMs,
-      clock,
-      log,
       runAtStart,
-      onCrash,
       runOnce: async (signal, alive) => {
         const taken = this.#takeEpoch();
         const epoch = await taken;

@@ -1,9 +1,10 @@
 /** Runs the loops of the leader (leader-loops.ts) in every term of this replica. The given leadership decides who leads. */
 import type { Leadership, LeadershipOptions } from '../leadership/leadership.js';
 import type { LoopState } from '../loop.js';
-import { LeaderLoops, type LeaderLoopsOptions } from './leader-loops.js';
+import { LeaderLoops } from './leader-loops.js';
+import type { LeaderOptions } from './leader-options.js';
 
-export interface PoolManagerOptions extends LeaderLoopsOptions {
+export interface PoolManagerOptions extends LeaderOptions {
   /** The caller adds lock and times. */
   leadership(options: LeadershipOptions): Leadership;
   onLeader?: (isLeader: boolean) => void;
@@ -44,10 +45,8 @@ export class PoolManager {
     return this.#leadership.leader;
   }
 
-  /** The lock, and its last error. */
-  get election(): { lock: string; last_error: string | null } {
-    const { lock, last_error } = this.#leadership.state;
-    return { lock, last_error };
+  get election(): Leadership['state'] {
+    return this.#leadership.state;
   }
 
   /** Empty on a follower. */

@@ -3,23 +3,14 @@
  * list report pods, and either may be behind the other. So writes run in sequence, and a report older than the last one
  * of its pod is dropped. Versions are compared as numbers, which Kubernetes guarantees; others count as new.
  */
-import type { Settings } from '../calls/settings.js';
-import type { PoolStore, Registered } from '../calls/store/pool-store.js';
-import type { ClusterPod, PodSource } from '../cluster/pods.js';
-import type { Logger } from '../observe/log.js';
+import type { Registered } from '../calls/store/pool-store.js';
+import type { ClusterPod } from '../cluster/pods.js';
+import type { LeaderOptions } from './leader-options.js';
 import { assignmentOf, registrationOf, wantedPool } from './registration.js';
 
 /** 50 pods take the store about 1 ms. Removing a pod also ends its calls. */
 const registerBatch = 50;
 const removeBatch = 10;
-
-export interface PodWriterOptions {
-  source: Pick<PodSource, 'name'>;
-  settings: Settings;
-  pools: PoolStore;
-  log: Logger;
-  onCallsLost?: (count: number, reason: string) => void;
-}
 
 export interface WriteCounts extends Record<string, number> {
   registered: number;
@@ -40,7 +31,9 @@ export class PodWriter {
   /** Pods that could not be registered, by key: logged once, not with every list. */
   readonly #unreadable = new Map<string, string>();
 
-  constructor(private readonly options: PodWriterOptions) {}
+  constructor(
+    private readonly options: Pick<LeaderOptions, 'source' | 'settings' | 'pools' | 'log' | 'onCallsLost'>,
+  ) {}
 
   /**
    * Writes the pods of a list. The list shows each pod as of the version of the list, however old its object is: so the

@@ -3,12 +3,7 @@
  * tiers. Pods that the removal brake would hold are looked up by name first. Every step is idempotent, so a round may
  * stop anywhere and start again.
  */
-import type { Settings } from '../calls/settings.js';
-import type { PoolStore } from '../calls/store/pool-store.js';
-import type { CallStore } from '../calls/store/store.js';
-import type { Clock } from '../clock.js';
-import type { PodSource } from '../cluster/pods.js';
-import type { Logger } from '../observe/log.js';
+import type { LeaderOptions } from './leader-options.js';
 import { noWrites, type PodWriter, type WriteCounts } from './pod-writer.js';
 import { listsToConfirm, RemovalBrake } from './removal-brake.js';
 
@@ -18,15 +13,10 @@ const concurrentLookups = 8;
 
 type ReconcileCounts = WriteCounts & { pods: number; held: number };
 
-export interface ReconcilerOptions {
-  source: PodSource;
-  settings: Settings;
-  store: CallStore;
-  pools: PoolStore;
-  clock: Clock;
-  log: Logger;
-  reconcileIntervalMs: number;
-}
+type ReconcilerOptions = Pick<
+  LeaderOptions,
+  'source' | 'settings' | 'store' | 'pools' | 'clock' | 'log' | 'reconcileIntervalMs'
+>;
 
 export class Reconciler {
   readonly #options: ReconcilerOptions;

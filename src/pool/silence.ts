@@ -6,41 +6,33 @@
  *
  * Weakness: a pod that never names its report interval is never silent.
  */
-import type { PoolStore, SilentPod } from '../calls/store/pool-store.js';
-import type { Logger } from '../observe/log.js';
+import type { LeaderOptions } from './leader-options.js';
 
 export const silenceIntervalMs = 5000;
 /** A pod takes the store about 20 us. */
 const batchSize = 100;
 
-export interface SilenceCheckOptions {
-  pools: PoolStore;
-  log: Logger;
-  onSilent?: (pods: readonly SilentPod[]) => void;
-}
-
-export class SilenceCheck {
-  constructor(readonly options: SilenceCheckOptions) {}
-
-  async runOnce(epoch: string, signal: AbortSignal): Promise<Record<string, number>> {
-    const { pools, log, onSilent } = this.options;
-    const counts = { silent_pods: 0, pods_blocked: 0, pods_cooled_off: 0 };
-    let isDone = false;
-    for (let offset = 0; !isDone && !signal.aborted; ) {
-      const { lookedAt, left, blocked } = await pools.blockSilent(epoch, offset, batchSize);
-      isDone = lookedAt < batchSize;
-      offset += left;
-      counts.silent_pods += lookedAt;
-      counts.pods_blocked += blocked.length;
-      if (blocked.length > 0) {
-        log.warn({ pods: blocked }, 'pods blocked: no report for three of their intervals');
-        onSilent?.(blocked);
-      }
+export async function blockSilentPods(
+  { pools, log, onSilent }: Pick<LeaderOptions, 'pools' | 'log' | 'onSilent'>,
+  epoch: string,
+  signal: AbortSignal,
+): Promise<Record<string, number>> {
+  const counts = { silent_pods: 0, pods_blocked: 0, pods_cooled_off: 0 };
+  let isDone = false;
+  for (let offset = 0; !isDone && !signal.aborted; ) {
+    const { lookedAt, left, blocked } = await pools.blockSilent(epoch, offset, batchSize);
+    isDone = lookedAt < batchSize;
+    offset += left;
+    counts.silent_pods += lookedAt;
+    counts.pods_blocked += blocked.length;
+    if (blocked.length > 0) {
+      log.warn({ pods: blocked }, 'pods blocked: no report for three of their intervals');
+      onSilent?.(blocked);
     }
-    for (let ended = batchSize; ended === batchSize && !signal.aborted; ) {
-      ended = await pools.endFlapping(epoch, batchSize);
-      counts.pods_cooled_off += ended;
-    }
-    return counts;
   }
+  for (let ended = batchSize; ended === batchSize && !signal.aborted; ) {
+    ended = await pools.endFlapping(epoch, batchSize);
+    counts.pods_cooled_off += ended;
+  }
+  return counts;
 }

@@ -4,9 +4,8 @@
  * batches, so that no other command waits long; a failed batch ends the round, and the next round starts again. A pod or
  * pool with a key of a wrong type is skipped and logged once: it must not delay the others.
  */
-import type { PoolStore, SweepPhase } from '../calls/store/pool-store.js';
-import type { CallStore } from '../calls/store/store.js';
-import type { Logger } from '../observe/log.js';
+import type { SweepPhase } from '../calls/store/pool-store.js';
+import type { LeaderOptions } from './leader-options.js';
 
 const phases = ['calls', 'pods', 'available'] as const;
 
@@ -16,18 +15,11 @@ export function sweepBatchSize(phase: SweepPhase, maxConcurrent: number): number
   return phase === 'pods' ? Math.max(5, Math.ceil(100 / Math.max(1, maxConcurrent))) : 200;
 }
 
-export interface SweeperOptions {
-  store: CallStore;
-  pools: PoolStore;
-  log: Logger;
-  onZombies?: (count: number) => void;
-}
-
 export class Sweeper {
   /** The pods and pools that the last complete round could not read, with the key of each. */
   #unreadable: ReadonlyMap<string, string> = new Map();
 
-  constructor(readonly options: SweeperOptions) {}
+  constructor(private readonly options: Pick<LeaderOptions, 'store' | 'pools' | 'log' | 'onZombies'>) {}
 
   async runOnce(epoch: string, signal: AbortSignal): Promise<Record<string, number>> {
     const { store, pools, log, onZombies } = this.options;

@@ -5,23 +5,15 @@
  * A deleted pod is looked up once more before its calls end: after an interruption, another pod of its name may have
  * existed for long, with a call of its own. When the lookup fails, a list decides.
  */
-import { abortWith, type Clock, unlessAborted } from '../clock.js';
+import { abortWith, unlessAborted } from '../clock.js';
 import { type ClusterPod, interruptionOf, type PodSource, VersionExpired } from '../cluster/pods.js';
 import { InterruptedError } from '../loop.js';
-import type { Logger } from '../observe/log.js';
+import type { LeaderOptions } from './leader-options.js';
 import { noWrites, type PodWriter } from './pod-writer.js';
 
 /** The pause before the next watch on a server that ends every watch at once. */
 const minWatchMs = 1000;
 const maxLookups = 8;
-
-export interface WatcherOptions {
-  source: Pick<PodSource, 'watch' | 'read'>;
-  clock: Clock;
-  log: Logger;
-  /** A watch is reopened: `closed` by the server, `expired`, or the reason of `interruptionOf`. */
-  onReconnect?: (reason: string) => void;
-}
 
 export class Watcher {
   #version: string | undefined;
@@ -33,7 +25,9 @@ export class Watcher {
 
   /** `relist` lists now instead of at the end of the interval. */
   constructor(
-    private readonly options: WatcherOptions,
+    private readonly options: Pick<LeaderOptions, 'clock' | 'log' | 'onReconnect'> & {
+      source: Pick<PodSource, 'watch' | 'read'>;
+    },
     private readonly writer: PodWriter,
     private readonly relist: () => void,
   ) {}

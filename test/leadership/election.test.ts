@@ -40,7 +40,7 @@ describe('an election', () => {
     expect(one.changes).toEqual([{ isLeader: true, leader: 'one' }]);
     expect(one.terms).toHaveLength(1);
     expect(one.shared.read()).toMatchObject({ holder: 'one', durationMs, transitions: 0 });
-    expect(one.election.state).toMatchObject({ role: 'leader', terms: 1, last_error: null });
+    expect(one.election).toMatchObject({ isLeader: true, state: { last_error: null } });
     await one.election.stop();
   });
 
@@ -66,7 +66,7 @@ describe('an election', () => {
     one.election.start();
     await settle();
     expect(one.lock.requests).toEqual([]);
-    expect(one.election.state.role).toBe('stopped');
+    expect(one.election.isLeader).toBe(false);
   });
 });
 
@@ -185,7 +185,7 @@ describe('a follower', () => {
     await settle();
     await one.election.stop();
     expect(one.lock.requests).toEqual(['read']);
-    expect(one.election.state.role).toBe('stopped');
+    expect(one.election.isLeader).toBe(false);
     expect(one.clock.sleepsMs).toEqual([]);
   });
 
@@ -199,7 +199,7 @@ describe('a follower', () => {
     expect(one.election.state.last_error).toBe('connection refused');
     one.lock.always = undefined;
     await pass(one.clock, retryPeriodMs);
-    expect(one.election.state).toMatchObject({ role: 'leader', last_error: null });
+    expect(one.election).toMatchObject({ isLeader: true, state: { last_error: null } });
     expect(one.log.map(({ msg }) => msg)).toContain('lock reachable again');
     await one.election.stop();
   });
@@ -313,7 +313,7 @@ describe('a leader', () => {
     one.shared.write(foreign(), one.shared.read()?.version);
     await pass(one.clock, retryPeriodMs);
     expect(one.terms[0]?.aborted).toBe(true);
-    expect(one.election).toMatchObject({ state: { role: 'follower' }, leader: 'other' });
+    expect(one.election).toMatchObject({ isLeader: false, leader: 'other' });
     expect(one.onLost).toHaveBeenCalledTimes(1);
     expect(one.shared.read()?.holder).toBe('other');
     await one.election.stop();
@@ -403,7 +403,7 @@ describe('the end of a term', () => {
     expect(one.terms).toHaveLength(2);
     const stopped = one.election.stop();
     expect(one.terms[1]?.aborted).toBe(true);
-    expect(one.election.state.role).toBe('leaving');
+    expect(one.election.isLeader).toBe(false);
     await pass(one.clock, 1000);
     expect(one.shared.read()?.holder).toBe('one');
     one.endWork();
@@ -459,7 +459,7 @@ describe('the end of a term', () => {
     await one.leads();
     one.lock.always = 'fails';
     await pass(one.clock, renewDeadlineMs);
-    expect(one.election.state.role).toBe('leaving');
+    expect(one.election.isLeader).toBe(false);
     await pass(one.clock, 2 * renewDeadlineMs);
     expect(one.onLost).not.toHaveBeenCalled();
     expect(one.warnings().join()).toContain('leader work still running after its term ended');
@@ -479,7 +479,7 @@ describe('the end of a term', () => {
     await pass(one.clock, renewDeadlineMs);
     expect(stops).toHaveLength(1);
     await Promise.all(stops);
-    expect(one.election.state.role).toBe('stopped');
+    expect(one.election.isLeader).toBe(false);
   });
 
   it('by the end of its work: the lock is released, and the replica tries again after 1, 2, 4 ... 30 s', async () => {

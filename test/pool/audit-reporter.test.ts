@@ -2,7 +2,7 @@
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../src/calls/audit/auditor.js';
-import { AuditReporter } from '../../src/pool/audit-reporter.js';
+import { reportAudit } from '../../src/pool/audit-reporter.js';
 import { describeOneEngine } from '../support/engines.js';
 import { openStore, type TestStore } from '../support/store.js';
 
@@ -22,22 +22,22 @@ describeOneEngine('the audit of a leader', (engine) => {
     await engine.resume();
     store.close();
   });
-  const auditing = () =>
-    new AuditReporter({
-      auditor: new Auditor(store.connection),
-      log: pino({ level: 'debug', base: null }, { write: (line: string) => log.push(JSON.parse(line)) }),
-      onAudited: (violations) => counted.push(violations),
-    });
+  const onAudited = (violations: number) => void counted.push(violations);
+  const audit = (signal = never) => {
+    const write = (line: string) => void log.push(JSON.parse(line));
+    const logger = pino({ level: 'debug', base: null }, { write });
+    return reportAudit(new Auditor(store.connection), { log: logger, onAudited }, signal);
+  };
 
   it('logs nothing for a healthy store, and counts pods and calls', async () => {
-    expect(await auditing().runOnce(never)).toEqual({ pods: 2, calls: 1, violations: 0, pending: 0 });
+    expect(await audit()).toEqual({ pods: 2, calls: 1, violations: 0, pending: 0 });
     expect(counted).toEqual([0]);
     expect(log).toEqual([]);
   });
 
   it('does not alarm about what the sweep will repair', async () => {
     await engine.redis.del('voice:pool:gold:available');
-    expect(await auditing().runOnce(never)).toMatchObject({ violations: 0, pending: 1 });
+    expect(await audit()).toMatchObject({ violations: 0, pending: 1 });
     expect(counted).toEqual([0]);
     expect(log).toEqual([]);
   });
@@ -45,7 +45,7 @@ describeOneEngine('the audit of a leader', (engine) => {
   it('logs ten violations with their pods, and says that there are more', async () => {
     const ghosts = Array.from({ length: 25 }, (_, i) => `ghost-${i}`);
     await engine.redis.sadd('voice:pool:gold:assigned', ...ghosts);
-    expect(await auditing().runOnce(never)).toMatchObject({ violations: 25 });
+    expect(await audit()).toMatchObject({ violations: 25 });
     expect(counted).toEqual([25]);
     expect(log).toHaveLength(11);
     expect(log.every(({ level }) => level === 50)).toBe(true);
@@ -61,7 +61,7 @@ describeOneEngine('the audit of a leader', (engine) => {
   it('a term that is over does not wait for the store, and counts nothing', async () => {
     await engine.pause();
     const over = new AbortController();
-    const round = auditing().runOnce(over.signal);
+    const round = audit(over.signal);
     over.abort();
     expect(await round).toEqual({});
     expect(counted).toEqual([]);
@@ -70,11 +70,8 @@ describeOneEngine('the audit of a leader', (engine) => {
   it('a store that does not answer ends the round with an error, and the last count stays', async () => {
     const hasty = await openStore(engine.url, { commandTimeoutMs: 200 });
     await engine.pause();
-    const round = new AuditReporter({
-      auditor: new Auditor(hasty.connection),
-      log: pino({ level: 'silent' }),
-      onAudited: (violations) => counted.push(violations),
-    }).runOnce(never);
+    const silent = { log: pino({ level: 'silent' }), onAudited };
+    const round = reportAudit(new Auditor(hasty.connection), silent, never);
     await expect(round).rejects.toMatchObject({ code: 'store_unavailable' });
     expect(counted).toEqual([]);
     await engine.resume();

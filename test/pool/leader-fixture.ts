@@ -4,7 +4,7 @@ import { Settings } from '../../src/calls/settings.js';
 import { type Clock, systemClock } from '../../src/clock.js';
 import { kubernetesSource } from '../../src/cluster/kubernetes/source.js';
 import type { PodSource } from '../../src/cluster/pods.js';
-import type { Leadership, LeadershipOptions, LeadershipState } from '../../src/leadership/leadership.js';
+import type { Leadership, LeadershipOptions } from '../../src/leadership/leadership.js';
 import { PoolManager } from '../../src/pool/manager.js';
 import type { Kubernetes } from '../cluster/fixture.js';
 import type { TestStore } from '../support/store.js';
@@ -27,9 +27,7 @@ export class Throne implements Leadership {
     return this.isLeader ? this.#options.identity : null;
   }
 
-  get state(): LeadershipState {
-    return { role: this.isLeader ? 'leader' : 'stopped', lock: 'the test', terms: 1, last_error: null };
-  }
+  readonly state = { lock: 'the test', last_error: null };
 
   start(): void {
     this.#become(true);

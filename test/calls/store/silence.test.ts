@@ -1,7 +1,7 @@
 /** Pods that say at which interval they report, and then do not. docs/guarantees.md, times. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { PoolId } from '../../../src/config/tiers.js';
-import { SilenceCheck } from '../../../src/pool/silence.js';
+import { blockSilentPods } from '../../../src/pool/silence.js';
 import { silentLog } from '../../pool/fixture.js';
 import { describeEngines } from '../../support/engines.js';
 import { checkInvariants } from '../../support/invariants.js';
@@ -12,16 +12,15 @@ const never = new AbortController().signal;
 
 describeEngines('silence', (engine) => {
   let store: TestStore;
-  let check: SilenceCheck;
   beforeEach(async () => {
     store = await openStore(engine.url, { virtualTime: true });
-    check = new SilenceCheck({ pools: store.pools, log: silentLog });
   });
   afterEach(async () => {
     expect(await checkInvariants(engine.redis, { settled: true, nowMs: store.nowMs() })).toEqual([]);
     store.close();
   });
 
+  const check = () => blockSilentPods({ pools: store.pools, log: silentLog }, store.epoch, never);
   const report = async (names: readonly string[], intervalMs?: number) => {
     for (const name of names) await store.calls.report(name, [], { intervalMs });
   };
@@ -30,7 +29,7 @@ describeEngines('silence', (engine) => {
     for (let done = 0; done < seconds; done += everySeconds) {
       store.advance(everySeconds * second);
       await report(alive, everySeconds * second);
-      await check.runOnce(store.epoch, never);
+      await check();
     }
   };
   const blocked = async (...names: string[]) => {
@@ -134,7 +133,7 @@ describeEngines('silence', (engine) => {
     store.advance(31 * second);
     await report(['alive'], 10 * second);
     // The first report after 31 s without any: the time until then is not theirs.
-    expect(await check.runOnce(store.epoch, never)).toEqual({
+    expect(await check()).toEqual({
       silent_pods: 300,
       pods_blocked: 0,
       pods_cooled_off: 0,
@@ -151,7 +150,7 @@ describeEngines('silence', (engine) => {
     // No pod can report; the leader keeps checking.
     for (let i = 0; i < 30; i++) {
       store.advance(5 * second);
-      await check.runOnce(store.epoch, never);
+      await check();
     }
     expect(await blocked(...names)).toEqual([]);
     await pass(20, ['a', 'b']);
@@ -167,9 +166,9 @@ describeEngines('silence', (engine) => {
     await report(names, 10 * second);
     await pass(10, names);
     store.advance(seconds * second);
-    await check.runOnce(store.epoch, never);
+    await check();
     await report(['a'], 10 * second);
-    await check.runOnce(store.epoch, never);
+    await check();
     await pass(20, ['a', 'b', 'c']);
     expect(await blocked(...names)).toEqual([]);
     await report(['d'], 10 * second);
@@ -223,7 +222,7 @@ describeEngines('silence', (engine) => {
     await pass(30, ['c']);
     expect(await blocked('a', 'b', 'c', 'x')).toEqual(['a']);
     await store.register(['a'], 'pool:basic');
-    await check.runOnce(store.epoch, never);
+    await check();
     expect(await blocked('a', 'b', 'c', 'x')).toEqual(['a', 'b']);
     await store.pools.remove(store.epoch, ['a', 'b', 'x'], 'gone');
     expect(await engine.redis.exists('voice:reported:silent', 'voice:reported:due')).toBe(1);
@@ -249,6 +248,6 @@ describeEngines('silence', (engine) => {
     await report(['a', 'b'], 10 * second);
     await store.pools.takeEpoch();
     store.advance(40 * second);
-    await expect(check.runOnce(store.epoch, never)).rejects.toThrow('newer leader');
+    await expect(check()).rejects.toThrow('newer leader');
   });
 });
