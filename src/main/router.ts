@@ -26,15 +26,14 @@ import { SupervisedLoop } from '../loop.js';
 import { type AlertSink, pagerDutySink, webhookSink } from '../observe/alert-delivery.js';
 import { Alerts } from '../observe/alerts.js';
 import { createLogger, type Logger } from '../observe/log.js';
-import { startTracing } from '../observe/tracing.js';
+import type { Tracing } from '../observe/tracing.js';
 import { announce } from '../pool/registration.js';
 import { RecordMetrics } from '../records/metrics.js';
 import { combineObservers } from '../records/observer.js';
 import { createManager } from './leader.js';
 import type { RecordsListener, RecordsPlane } from './records-plane.js';
 import type { startRecordsProcess } from './records-process.js';
-import { prepareUntilDone } from './startup.js';
-import { leaseTimes, openEngine, openReplication, openStore } from './store.js';
+import { openEngine, openReplication, openStore, prepareUntilDone } from './store.js';
 
 /** The longest wait for the first reconcile at the start. */
 const maxFirstReconcileMs = 5000;
@@ -81,14 +80,14 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
   try {
     const metrics = new Metrics();
     collectProcessMetrics(metrics.registry);
-    const tracing = await startTracing(config, { clock, log });
+    const tracing = await openTracing(config, clock, log);
     if (tracing) stops.push(() => tracing.stop());
     const redisUrl = await openEngine(config, stops, log);
     let onStoreUp = () => {};
     const connection = openStore(config, redisUrl, { clock, log, metrics, tracing, onUp: () => onStoreUp() });
     stops.push(() => connection.close());
 
-    const times = leaseTimes(config);
+    const times = { ...config, noShowTimeoutMs: config.noShowTimeoutMs ?? 0 };
     const store = new CallStore(connection, times);
     const pools = new PoolStore(connection, times.reportGraceMs);
     const settings = new Settings({
@@ -298,6 +297,13 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
     await stopAll();
     throw error;
   }
+}
+
+async function openTracing(config: Config, clock: Clock, log: Logger): Promise<Tracing | undefined> {
+  const { otelExporterOtlpEndpoint } = config;
+  if (otelExporterOtlpEndpoint === undefined) return undefined;
+  const { Tracing } = await import('../observe/tracing.js');
+  return new Tracing({ ...config, otelExporterOtlpEndpoint }, { clock, log });
 }
 
 function alertSinks(config: Config, clock: Clock): AlertSink[] {

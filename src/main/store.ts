@@ -1,12 +1,11 @@
-/** Opens the store: the embedded engine, if any, and the connection. */
-
+/** Opens the store: the embedded engine, if any, the connections, and its adoption at the start. */
 import type { Metrics } from '../calls/metrics.js';
 import { StoreConnection } from '../calls/store/connection.js';
 import { Replication } from '../calls/store/replication.js';
-import type { LeaseTimes } from '../calls/store/store.js';
 import type { Clock } from '../clock.js';
 import type { Config } from '../config/config.js';
 import { startEmbeddedValkey } from '../embedded/valkey.js';
+import { ConfigError } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import type { Tracing } from '../observe/tracing.js';
 
@@ -24,16 +23,16 @@ export async function openEngine(
   return engine.url;
 }
 
+interface StoreParts {
+  clock: Clock;
+  log: Logger;
+  metrics: Metrics;
+}
+
 export function openStore(
   config: Config,
   url: string,
-  {
-    clock,
-    log,
-    metrics,
-    tracing,
-    onUp,
-  }: { clock: Clock; log: Logger; metrics: Metrics; tracing: Tracing | undefined; onUp(): void },
+  { clock, log, metrics, tracing, onUp }: StoreParts & { tracing: Tracing | undefined; onUp(): void },
 ): StoreConnection {
   return new StoreConnection({
     url,
@@ -59,7 +58,7 @@ export function openReplication(
   config: Config,
   url: string,
   main: StoreConnection,
-  { clock, log, metrics }: { clock: Clock; log: Logger; metrics: Metrics },
+  { clock, log, metrics }: StoreParts,
 ): Replication | undefined {
   if (config.redisWaitReplicas === 0) return undefined;
   let isConfirmed = true;
@@ -84,14 +83,42 @@ export function openReplication(
   });
 }
 
-export function leaseTimes(config: Config): LeaseTimes {
-  return {
-    leaseTtlMs: config.leaseTtlMs,
-    callInfoTtlMs: config.callInfoTtlMs,
-    drainingTtlMs: config.drainingTtlMs,
-    reportGraceMs: config.reportGraceMs,
-    noShowTimeoutMs: config.noShowTimeoutMs ?? 0,
-    holdClaimTtlMs: config.holdClaimTtlMs,
-    holdPollIntervalMs: config.holdPollIntervalMs,
+/**
+ * Runs `prepare`, which adopts the store, until it succeeds. `firstTry` resolves when the first run has ended. It rejects
+ * only with a ConfigError, which no retry can fix; in a later run that is logged, and ends the retries.
+ */
+export function prepareUntilDone(
+  prepare: () => Promise<void>,
+  { clock, log, address, signal }: { clock: Clock; log: Logger; address: string; signal: AbortSignal },
+): { firstTry: Promise<unknown>; ended: Promise<void> } {
+  const isPrepared = async (): Promise<boolean> => {
+    try {
+      await prepare();
+      return true;
+    } catch (error) {
+      if (error instanceof ConfigError) throw error;
+      log.error(
+        { err: error, store: address },
+        'store not usable yet; retrying (`smart-router doctor` shows details)',
+      );
+      return false;
+    }
   };
+  const retry = async () => {
+    for (let delayMs = 1000; ; delayMs = Math.min(2 * delayMs, 10_000)) {
+      await clock.sleep(delayMs, signal);
+      if (signal.aborted || (await isPrepared())) return;
+    }
+  };
+  const firstTry = isPrepared();
+  const ended = firstTry.then(
+    async (isDone) => {
+      if (isDone) return;
+      await retry().catch((error: unknown) =>
+        log.fatal({ err: error }, 'store not usable; fix the configuration and restart'),
+      );
+    },
+    () => {},
+  );
+  return { firstTry, ended };
 }
