@@ -94,7 +94,7 @@ export class Plane implements RecordsPlane {
   }
 
   private constructor(config: RecordsConfig, workflows: readonly Workflow[], parts: RecordsParts) {
-    const { clock, log, listener } = parts;
+    const { clock, listener } = parts;
     this.#config = config;
     this.#parts = parts;
     this.#workflows = workflows;
@@ -120,10 +120,9 @@ export class Plane implements RecordsPlane {
       ...(this.#reporter ? [this.#reporter.observer] : []),
     ]);
     this.#look = new SupervisedLoop({
+      ...parts,
       name: 'records-look',
       intervalMs: lookEveryMs,
-      clock,
-      log,
       runOnce: () => this.#countStuck(),
       onCrash: listener.loopCrashed,
     });
@@ -216,7 +215,7 @@ export class Plane implements RecordsPlane {
     this.#isOpen = true;
     if (this.#config.zombieCleanupEnabled) await recovery.start();
     else this.#look.start();
-    this.#reporter?.start({ pool: this.#pool });
+    this.#reporter?.start();
   }
 
   /** For the workflows that fit; a shipped one that does not is disabled until the next start. */
@@ -258,6 +257,7 @@ export class Plane implements RecordsPlane {
     const { recordsReportFolder: folder, recordsReportWebhookUrl: url, podName } = this.#config;
     const secret = this.#config.recordsReportWebhookSecret;
     return new Reporter({
+      pool: this.#pool,
       clock,
       log,
       source: podName,

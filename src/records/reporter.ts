@@ -19,8 +19,7 @@ import { reportMarkdown } from './report-markdown.js';
 import { Sessions } from './sessions.js';
 
 export interface ReporterOptions {
-  /** May also be given to `start`. */
-  pool?: Pool;
+  pool: Pool;
   clock: Clock;
   log: Logger;
   /** The name of this replica. */
@@ -45,21 +44,19 @@ export class Reporter {
   readonly #options: ReporterOptions;
   readonly #webhook: URL | undefined;
   readonly #loop: SupervisedLoop;
-  #pool: Pool | undefined;
+  readonly #sessions: Sessions;
   #late = new Map<string, number>();
 
   constructor(options: ReporterOptions) {
-    const { clock, log, onCrash, intervalMs = 300_000, to } = options;
+    const { intervalMs = 300_000, to } = options;
     this.#options = options;
-    this.#pool = options.pool;
+    this.#sessions = new Sessions(options);
     this.#webhook = to?.webhook && parseAddress(to.webhook.url, 'the address of the report webhook');
     this.#loop = new SupervisedLoop({
+      ...options,
       name: 'records-report',
       intervalMs,
-      clock,
-      log,
       runOnce: () => this.runOnce(),
-      onCrash,
     });
   }
 
@@ -73,8 +70,7 @@ export class Reporter {
     return [this.#loop.state];
   }
 
-  start(database?: { pool: Pool }): void {
-    this.#pool = database?.pool ?? this.#pool;
+  start(): void {
     this.#loop.start();
   }
 
@@ -87,11 +83,9 @@ export class Reporter {
 
   /** `now` instead of the database's clock. */
   async runOnce({ now }: { now?: Date } = {}): Promise<ReporterCounts> {
-    const { source } = this.#options;
-    const pool = this.#database();
-    const sessions = this.#sessions();
+    const { source, pool } = this.#options;
     const late_finishes = await this.#writeLate();
-    const { rows } = await sessions.query<{ since: Date; until: Date }>(queries.reportTake, [
+    const { rows } = await this.#sessions.query<{ since: Date; until: Date }>(queries.reportTake, [
       source,
       now ?? null,
     ]);
@@ -99,17 +93,8 @@ export class Reporter {
     if (!week) return { reports: 0, late_finishes };
     const report = await weeklyReport(pool, week);
     await this.#deliver(report);
-    await sessions.query(queries.reportDone, [week.until, JSON.stringify(report)]);
+    await this.#sessions.query(queries.reportDone, [week.until, JSON.stringify(report)]);
     return { reports: 1, late_finishes };
-  }
-
-  #database(): Pool {
-    if (!this.#pool) throw new Error('a Reporter needs a pool: pass it to the constructor or to start()');
-    return this.#pool;
-  }
-
-  #sessions(): Sessions {
-    return new Sessions({ pool: this.#database(), clock: this.#options.clock });
   }
 
   #count(workflow: string, records: number): void {
@@ -122,7 +107,7 @@ export class Reporter {
     this.#late = new Map();
     const records = [...late.values()];
     try {
-      await this.#sessions().query(queries.reportCountLate, [[...late.keys()], records]);
+      await this.#sessions.query(queries.reportCountLate, [[...late.keys()], records]);
     } catch (error) {
       // Kept for the next round; after a lost reply they may be counted twice.
       for (const [workflow, count] of late) this.#count(workflow, count);
