@@ -34,15 +34,12 @@ export class AliveStamp {
   #hasWarned = false;
 
   constructor(options: AliveStampOptions) {
-    const { clock, log, onCrash } = options;
     this.#options = options;
-    this.#lastAtMs = clock.monotonic();
+    this.#lastAtMs = options.clock.monotonic();
     this.loop = new SupervisedLoop({
+      ...options,
       name: 'alive-stamp',
       intervalMs: stampEveryMs,
-      clock,
-      log,
-      onCrash,
       runOnce: async () => {
         // The connection reports a store that does not answer, and the next round tries again.
         await this.#stamp().catch((error: unknown) => {

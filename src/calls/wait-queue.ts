@@ -47,13 +47,10 @@ export class WaitQueue {
   constructor(store: WaitStore, options: WaitQueueOptions) {
     this.#store = store;
     this.#options = options;
-    const { clock, log, onCrash } = options;
     this.loop = new SupervisedLoop({
+      ...options,
       name: 'wait-queue',
       intervalMs: serveEveryMs,
-      clock,
-      log,
-      onCrash,
       runOnce: () => this.#runOnce(),
     });
   }

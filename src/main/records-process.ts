@@ -88,17 +88,15 @@ class RecordsProcess implements RecordsPlane {
   #settleFirst = (_refused?: Error) => {};
 
   constructor(config: RecordsConfig, parts: RecordsParts, engine: EmbeddedPostgres | undefined) {
-    const { clock, log, listener } = parts;
     this.#engine = engine;
     this.#config = config;
     this.#parts = parts;
     this.#loop = new SupervisedLoop({
+      ...parts,
       name: 'records-process',
       intervalMs: 0,
-      clock,
-      log,
       runOnce: (signal, alive) => this.#run(signal, alive),
-      onCrash: listener.loopCrashed,
+      onCrash: parts.listener.loopCrashed,
     });
   }
 

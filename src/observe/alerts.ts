@@ -77,20 +77,17 @@ export class Alerts {
   #stopped: Promise<void> | undefined;
 
   constructor(options: AlertsOptions) {
-    const { sinks, clock, log, intervalMs, stallsAfterMs, onCrash } = options;
+    const { sinks, clock, log, stallsAfterMs } = options;
     this.#options = options;
     this.records = new RecordAlerts(clock);
     this.calls = new CallAlerts(stallsAfterMs);
     this.#deliveries = sinks.map((sink) => new Delivery(sink, clock, log));
     this.#loop = new SupervisedLoop({
+      ...options,
       name: 'alerts',
-      intervalMs,
-      clock,
-      log,
       runOnce: () => this.runOnce(),
       // At the start there are no values yet.
       runAtStart: false,
-      onCrash,
     });
   }
 

@@ -79,18 +79,16 @@ export class History {
   #written: { counts: Counts; check: number; atMs: number };
 
   constructor(options: HistoryOptions) {
-    const { connection, alerts, clock, log, onCrash } = options;
+    const { connection, alerts, clock } = options;
     this.#options = options;
     this.own = alerts;
     this.#key = keysOf(connection.keyPrefix).history;
     this.#startedAtMs = clock.now();
     this.#written = { counts: noCounts(), check: 0, atMs: clock.monotonic() };
     this.loop = new SupervisedLoop({
+      ...options,
       name: 'history',
       intervalMs: checkIntervalMs,
-      clock,
-      log,
-      onCrash,
       runOnce: () => this.runOnce(),
     });
   }
