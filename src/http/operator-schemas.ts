@@ -1,6 +1,6 @@
 /** The shapes of requests and responses for operators, beside those of schemas.ts: settings, explain, the console. */
 import Type from 'typebox';
-import { AllocateBody, Call, flag, limit, orNull, seconds, text, texts, whole } from './schemas.js';
+import { AllocateBody, Call, flag, limit, oneOf, orNull, seconds, text, texts, whole } from './schemas.js';
 
 const Hold = Type.Object(
   {
@@ -73,17 +73,13 @@ const Step = Type.Object({
   set_back: pods('on which calls failed: used if the chain has no other free pod'),
   misplaced: pods('with room that are missing from the available set; the sweep repairs that'),
   unreadable: pods('with a key of a wrong type, or blocked by hand'),
-  result: Type.Union([Type.Literal('taken'), Type.Literal('passed_over'), Type.Literal('not_tried')], {
-    description: 'what allocate would do with this pool',
-  }),
+  result: oneOf('what allocate would do with this pool', 'taken', 'passed_over', 'not_tried'),
   reason: text('why'),
 });
 
 export const Explained = Type.Object({
   success: Type.Literal(true),
-  would: Type.Union([Type.Literal('allocate'), Type.Literal('wait'), Type.Literal('refuse')], {
-    description: 'what an allocate would do now',
-  }),
+  would: oneOf('what an allocate would do now', 'allocate', 'wait', 'refuse'),
   code: orNull(text('the error code of a refusal; null without one')),
   summary: text('the answer as a sentence'),
   pod_name: orNull(text('a pod that the call may get: an exclusive pool gives any of its free pods')),
@@ -205,9 +201,7 @@ export const AlertList = Type.Object({
   alerts: Type.Array(
     Type.Object({
       name: text('a stable name'),
-      severity: Type.Union([Type.Literal('warning'), Type.Literal('critical'), Type.Literal('page')], {
-        description: 'its severity',
-      }),
+      severity: oneOf('its severity', 'warning', 'critical', 'page'),
       summary: text('the problem in a sentence'),
       since: text('when it started'),
       workflow: orNull(text('the workflow, of an alert about records')),
@@ -285,9 +279,7 @@ export const Recoveries = Type.Object({
   items: Type.Array(
     Type.Object({
       at: text('when it was recovered'),
-      kind: Type.Union([Type.Literal('call'), Type.Literal('pod'), Type.Literal('record')], {
-        description: 'its kind',
-      }),
+      kind: oneOf('its kind', 'call', 'pod', 'record'),
       id: text('its id'),
       place: text('its pool or workflow'),
       reason: text('why it had no owner'),

@@ -13,8 +13,8 @@ export const flag = (description: string) => Type.Boolean({ description });
 export const texts = (description: string) => Type.Array(Type.String(), { description });
 export const orNull = <T extends Type.TSchema>(schema: T) => Type.Union([schema, Type.Null()]);
 export const seconds = (description: string) => orNull(Type.Number({ description }));
-export const upOrDown = (description: string) =>
-  Type.Union([Type.Literal('up'), Type.Literal('down')], { description });
+export const oneOf = <Word extends string>(description: string, ...words: Word[]) =>
+  Type.Unsafe<Word>({ anyOf: words.map((word) => Type.Literal(word)), description });
 /** A number in a query, which is text. */
 export const limit = (pattern: string, max: number, note = '') =>
   Type.Optional(
@@ -313,7 +313,7 @@ const Loop = Type.Object({
   counts: Type.Record(Type.String(), Type.Number(), { description: 'results of the last round' }),
 });
 const RecordsState = Type.Object({
-  database: upOrDown('whether the database is reachable'),
+  database: oneOf('whether the database is reachable', 'up', 'down'),
   paused: flag('no claims, because database sessions fail'),
   braked: flag('no recovery yet, because most workers missed their heartbeats at the same time'),
   cleanup: flag('whether this router requeues stuck records'),
@@ -328,7 +328,7 @@ const RecordsState = Type.Object({
   ),
 });
 export const Status = Type.Object({
-  status: upOrDown('whether the store is reachable'),
+  status: oneOf('whether the store is reachable', 'up', 'down'),
   version: text('the version of this router'),
   pools: Type.Record(Type.String(), Pool, { description: 'by tier, or `merchant:{id}`' }),
   active_calls: orNull(whole('live calls; null while the store is unreachable')),

@@ -12,17 +12,6 @@
  */
 export const MAX_SEGMENT_LENGTH = 256;
 
-export interface WsUrlParts {
-  /** `WS_URL_TEMPLATE`; may use {base}, {pod}, {provider}, {template} and {flow}. */
-  readonly template: string;
-  /** `VOICE_AGENT_BASE_URL`, with or without a trailing slash. */
-  readonly baseUrl: string;
-  readonly pod: string;
-  readonly provider: string;
-  readonly callTemplate: string;
-  readonly flow: string;
-}
-
 export function defaultCallTemplate(provider: string): string {
   return provider === 'exotel' ? 'template' : 'order-confirmation';
 }
@@ -37,7 +26,10 @@ export function isPathSegment(value: string): boolean {
   return !/[\p{Cc}\p{Surrogate}]/u.test(value);
 }
 
-export function buildWsUrl(parts: WsUrlParts): string {
+/** `template` is WS_URL_TEMPLATE, `baseUrl` VOICE_AGENT_BASE_URL, with or without a trailing slash. */
+export function buildWsUrl(
+  parts: Record<'template' | 'baseUrl' | 'pod' | 'provider' | 'callTemplate' | 'flow', string>,
+): string {
   const values: Record<string, string> = {
     base: parts.baseUrl.replace(/\/+$/, ''),
     pod: segment('pod', parts.pod),
