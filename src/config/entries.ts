@@ -82,18 +82,8 @@ function keyOf({ name, kind }: Field<unknown>): string {
   return words.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()) + (kind.unit ?? '');
 }
 
-export interface ReadFields<F> {
-  /** Undefined for an unset or invalid variable. */
-  values: Values<F>;
-  invalid: Set<string>;
-  problems: string[];
-  warnings: string[];
-}
-
-export function readFields<F extends Fields>(
-  fields: F,
-  given: (field: Field<unknown>) => Given,
-): ReadFields<F> {
+/** A value is undefined for an unset variable, and for an invalid one: `invalid` has its key. */
+export function readFields<F extends Fields>(fields: F, given: (field: Field<unknown>) => Given) {
   const values: Record<string, unknown> = {};
   const invalid = new Set<string>();
   const problems: string[] = [];

@@ -12,7 +12,7 @@ import { StoreConnection, type StoreOutcome } from '../calls/store/connection.js
 import { type Clock, within } from '../clock.js';
 import { type Config, hidePassword } from '../config/config.js';
 import { AppError, ConfigError, messageOf } from '../errors.js';
-import { type LoopState, SupervisedLoop } from '../loop.js';
+import { Backoff, type LoopState, SupervisedLoop } from '../loop.js';
 import type { Logger } from '../observe/log.js';
 import type { RecordsAdmin, RecordsStatus, RemoteOperations } from '../records/admin.js';
 import {
@@ -57,8 +57,6 @@ export interface RecordsPlane extends RecordsAdmin {
   stop(): Promise<void>;
 }
 
-const firstPauseMs = 1000;
-const maxPauseMs = 30_000;
 /** With ZOMBIE_CLEANUP_ENABLED=false no sweep counts stuck records. */
 const lookEveryMs = 60_000;
 
@@ -182,7 +180,8 @@ export class Plane implements RecordsPlane {
   async #openUntilDone(): Promise<void> {
     const { clock, log } = this.#parts;
     const { signal } = this.#stopping;
-    for (let pauseMs = firstPauseMs; !signal.aborted; pauseMs = Math.min(2 * pauseMs, maxPauseMs)) {
+    for (const backoff = new Backoff(); !signal.aborted; ) {
+      const pauseMs = backoff.after(0);
       try {
         await this.#open();
         this.#error = null;

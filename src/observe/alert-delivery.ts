@@ -38,15 +38,10 @@ const hourMs = 3_600_000;
 const firstBackoffMs = 1000;
 const maxBackoffMs = 60_000;
 
-export interface WebhookOptions {
-  url: string;
-  /** Signs the messages. */
-  secret?: string | undefined;
-  clock: Clock;
-}
-
-export function webhookSink({ url: address, secret, clock }: WebhookOptions): AlertSink {
-  const url = parseAddress(address, 'the address of the alert webhook');
+/** With a secret, the messages are signed. */
+export function webhookSink(to: { url: string; secret?: string | undefined; clock: Clock }): AlertSink {
+  const { secret, clock } = to;
+  const url = parseAddress(to.url, 'the address of the alert webhook');
   return {
     name: 'webhook',
     minSeverity: 'warning',
@@ -75,18 +70,17 @@ function webhookBody({ event, condition, source, startedAtMs, atMs }: AlertMessa
   };
 }
 
-export interface PagerDutyOptions {
-  routingKey: string;
-  minSeverity: Severity;
-  /** The Events API v2 of the account's region. */
-  url: string;
-  clock: Clock;
-}
-
 const maxSummaryLength = 1024;
 
-export function pagerDutySink({ routingKey, minSeverity, url: address, clock }: PagerDutyOptions): AlertSink {
-  const url = parseAddress(address, 'the address of PagerDuty');
+/** `url` is the Events API v2 of the account's region. */
+export function pagerDutySink(to: {
+  url: string;
+  routingKey: string;
+  minSeverity: Severity;
+  clock: Clock;
+}): AlertSink {
+  const { routingKey, minSeverity, clock } = to;
+  const url = parseAddress(to.url, 'the address of PagerDuty');
   return {
     name: 'pagerduty',
     minSeverity,

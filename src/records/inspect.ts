@@ -1,9 +1,7 @@
-/** Reads the state of workflows: counts, stuck records, advice, recent resets. Changes nothing. */
+/** Reads the state of workflows: counts, stuck records, advice. Changes nothing. */
 import type { Pool } from 'pg';
 import { systemClock } from '../clock.js';
 import { assertMigrated } from './migrate.js';
-import { queries } from './queries.generated.js';
-import type { Reset, ResetCount } from './report.js';
 import { Sessions } from './sessions.js';
 import { RecordStore, type Recovered, type Waiting } from './store.js';
 import { openTable } from './table.js';
@@ -62,16 +60,4 @@ export async function inspect(
     stuckRecords: records,
     advice: store.table.advice,
   };
-}
-
-/** Returns the newest resets of the last `lastMs`, at most `limit`, and the counts of all of them. */
-export async function recentResets(
-  sessions: Sessions,
-  workflows: readonly string[],
-  lastMs: number,
-  limit: number,
-): Promise<{ counts: ResetCount[]; resets: Reset[] }> {
-  const counts = await sessions.query<ResetCount>(queries.recentResetCounts, [lastMs, workflows]);
-  const resets = await sessions.query<Reset>(queries.recentResets, [lastMs, workflows, limit]);
-  return { counts: counts.rows, resets: resets.rows };
 }

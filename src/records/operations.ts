@@ -14,10 +14,11 @@ import { type Clock, systemClock } from '../clock.js';
 import { AppError, messageOf } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import { maxIds, type RecordNumbers, showNumbers } from './admin.js';
-import { type Inspection, inspect, openStore, recentResets } from './inspect.js';
+import { type Inspection, inspect, openStore } from './inspect.js';
 import { notify } from './listener.js';
 import type { RecordObserver } from './observer.js';
 import { toAppError } from './permissions.js';
+import { queries } from './queries.generated.js';
 import { createRecovery, type Recovery } from './recovery.js';
 import type { Reset, ResetCount } from './report.js';
 import { Sessions } from './sessions.js';
@@ -115,7 +116,11 @@ export class RecordOperations {
   /** Resets of the last `lastMs`: the newest of all workflows, and the counts of all. */
   async recent(lastMs: number, limit: number): Promise<{ counts: ResetCount[]; resets: Reset[] }> {
     const names = this.#options.workflows.map(({ name }) => name);
-    return this.#run(() => recentResets(this.#sessions, names, lastMs, limit));
+    return this.#run(async () => {
+      const counts = await this.#sessions.query<ResetCount>(queries.recentResetCounts, [lastMs, names]);
+      const resets = await this.#sessions.query<Reset>(queries.recentResets, [lastMs, names, limit]);
+      return { counts: counts.rows, resets: resets.rows };
+    });
   }
 
   /** Requeues the named records, or without ids everything that is stuck. */
@@ -180,9 +185,9 @@ export class RecordOperations {
   }
 
   /**
-   * Requeues all records that have failed by now, also those that wait for their retry, in batches, so that no transaction is long. If it is interrupted, the
-   * next call does the rest. A record that fails again during the run is newer than its start and stays Failed, so the
-   * run ends.
+   * Requeues all records that have failed by now, also those that wait for their retry, in batches, so that no
+   * transaction is long. If it is interrupted, the next call does the rest. A record that fails again during the run is
+   * newer than its start and stays Failed, so the run ends.
    */
   async retryAll(name: string, { dryRun }: { dryRun: boolean }): Promise<HandledCounts> {
     const { clock } = this.#options;
