@@ -36,34 +36,30 @@ const failedStartMs = 1000;
 
 export class PodLifecycle implements Kubelet {
   readonly graceMs: number;
-  readonly #cluster: Cluster;
   readonly #name: string;
-  #pod: Pod;
-  readonly #options: LifecycleOptions;
   readonly #unregister: () => void;
-  readonly #onEnd: () => void;
   readonly #grace = new AbortController();
   #state: 'waiting' | 'running' | 'stopping' | 'ended' = 'waiting';
   /** The container that runs now; aborted when it ends. */
   #container: AbortController | undefined;
   #cancelTimer = () => {};
 
-  constructor(cluster: Cluster, pod: Pod, options: LifecycleOptions, onEnd: () => void) {
-    const { metadata } = pod;
-    this.#pod = pod;
+  constructor(
+    private readonly cluster: Cluster,
+    private pod: Pod,
+    private readonly options: LifecycleOptions,
+    private readonly onEnd: () => void,
+  ) {
     this.graceMs = options.graceMs;
-    this.#cluster = cluster;
-    this.#name = metadata.name;
-    this.#options = options;
-    this.#onEnd = onEnd;
-    this.#unregister = cluster.internals.registry.register(metadata.uid, this);
+    this.#name = pod.metadata.name;
+    this.#unregister = cluster.internals.registry.register(pod.metadata.uid, this);
     this.#later(options.startAfterMs ?? 0, () => this.#start());
   }
 
   /** Returns false when no container runs. */
   crash(): boolean {
     if (this.#state !== 'running') return false;
-    this.#restartAfter(this.#options.restartAfterMs ?? 0);
+    this.#restartAfter(this.options.restartAfterMs ?? 0);
     return true;
   }
 
@@ -95,7 +91,7 @@ export class PodLifecycle implements Kubelet {
 
   #start(): void {
     this.#state = 'running';
-    const pod = this.#cluster.pods.start(this.#name);
+    const pod = this.cluster.pods.start(this.#name);
     const container = new AbortController();
     this.#container = container;
     void this.#becomeReady(pod, container.signal);
@@ -103,29 +99,29 @@ export class PodLifecycle implements Kubelet {
 
   async #becomeReady(pod: Pod, ended: AbortSignal): Promise<void> {
     try {
-      await this.#options.hooks?.onStart?.(pod);
+      await this.options.hooks?.onStart?.(pod);
     } catch {
       if (!ended.aborted && this.#state === 'running') {
-        this.#restartAfter(Math.max(this.#options.restartAfterMs ?? 0, failedStartMs));
+        this.#restartAfter(Math.max(this.options.restartAfterMs ?? 0, failedStartMs));
       }
       return;
     }
     if (ended.aborted || this.#state !== 'running') return;
-    this.#later(this.#options.readyAfterMs, () => this.#cluster.pods.setReady(this.#name, true));
+    this.#later(this.options.readyAfterMs, () => this.cluster.pods.setReady(this.#name, true));
   }
 
   #restartAfter(ms: number): void {
     this.#cancelTimer();
     this.#kill();
     this.#state = 'waiting';
-    this.#cluster.pods.stopContainer(this.#name);
-    if (ms > 0) this.#cluster.pods.backOff(this.#name);
+    this.cluster.pods.stopContainer(this.#name);
+    if (ms > 0) this.cluster.pods.backOff(this.#name);
     this.#later(ms, () => this.#start());
   }
 
   async #stopGracefully(): Promise<void> {
     const { signal } = this.#grace;
-    const { hooks = {} } = this.#options;
+    const { hooks = {} } = this.options;
     for (const step of ['preStop', 'onStop'] as const) {
       if (!this.#container || signal.aborted) break;
       try {
@@ -143,15 +139,15 @@ export class PodLifecycle implements Kubelet {
   /** Sets the final phase, then removes the object. */
   #finish(phase: 'Succeeded' | 'Failed'): void {
     this.#end();
-    this.#cluster.pods.finish(this.#name, phase);
-    this.#cluster.pods.remove(this.#name);
+    this.cluster.pods.finish(this.#name, phase);
+    this.cluster.pods.remove(this.#name);
   }
 
   /** Returns the present pod, or its last state when it was removed. */
   #current(): Pod {
-    const found = this.#cluster.pods.get(this.#name);
-    if (found?.metadata.uid === this.#pod.metadata.uid) this.#pod = found;
-    return this.#pod;
+    const found = this.cluster.pods.get(this.#name);
+    if (found?.metadata.uid === this.pod.metadata.uid) this.pod = found;
+    return this.pod;
   }
 
   /** Returns false when no container runs. */
@@ -161,7 +157,7 @@ export class PodLifecycle implements Kubelet {
     this.#container = undefined;
     container.abort();
     try {
-      this.#options.hooks?.onKill?.(this.#current());
+      this.options.hooks?.onKill?.(this.#current());
     } catch {
       // The container is killed anyway.
     }
@@ -172,12 +168,12 @@ export class PodLifecycle implements Kubelet {
     this.#state = 'ended';
     this.#cancelTimer();
     this.#grace.abort();
-    this.#onEnd();
+    this.onEnd();
   }
 
   #later(ms: number, action: () => void): void {
     this.#cancelTimer();
     if (ms <= 0) action();
-    else this.#cancelTimer = this.#cluster.clock.after(ms, action, { unref: true });
+    else this.#cancelTimer = this.cluster.clock.after(ms, action, { unref: true });
   }
 }

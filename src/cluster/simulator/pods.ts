@@ -36,27 +36,23 @@ export interface NewPod {
 }
 
 export class Pods {
-  readonly #registry: Registry;
-  readonly #store: Store;
-  readonly #clock: Clock;
-  readonly #namespace: string;
   #addresses = 0;
 
-  constructor(registry: Registry, store: Store, clock: Clock, namespace: string) {
-    this.#registry = registry;
-    this.#store = store;
-    this.#clock = clock;
-    this.#namespace = namespace;
-  }
+  constructor(
+    private readonly registry: Registry,
+    private readonly store: Store,
+    private readonly clock: Clock,
+    private readonly namespace: string,
+  ) {}
 
   create(wanted: NewPod): Pod {
-    const { name, namespace = this.#namespace, ready = true, phase = 'Running' } = wanted;
+    const { name, namespace = this.namespace, ready = true, phase = 'Running' } = wanted;
     const { labels = { app: 'voice-agent' }, spec = specOf(wanted) } = wanted;
     const { generateName, annotations, ownerReferences, managedFields } = wanted;
     const status = statusOf(spec.containers[0]?.image ?? '', this.#now());
     if (phase === 'Running') this.#run(status);
     if (phase === 'Running' && ready) this.#setReady(status, true);
-    const { json } = this.#registry.create(pods, namespace, {
+    const { json } = this.registry.create(pods, namespace, {
       metadata: { name, labels, generateName, annotations, ownerReferences, managedFields },
       spec,
       status,
@@ -65,19 +61,19 @@ export class Pods {
   }
 
   get(name: string): Pod | undefined {
-    const found = this.#store.find(pods, this.#namespace, name);
+    const found = this.store.find(pods, this.namespace, name);
     return found && (JSON.parse(found.json) as Pod);
   }
 
   /** Sorted by name. */
   list(): Pod[] {
-    const found = this.#store.snapshot(pods, this.#namespace, this.#store.version) ?? [];
+    const found = this.store.snapshot(pods, this.namespace, this.store.version) ?? [];
     return found.map(({ json }) => JSON.parse(json) as Pod);
   }
 
   /** Applies a merge patch to any fields, the status included. */
   patch(name: string, patch: object): Pod {
-    return JSON.parse(this.#registry.patch(pods, this.#namespace, name, patch).json) as Pod;
+    return JSON.parse(this.registry.patch(pods, this.namespace, name, patch).json) as Pod;
   }
 
   setReady(name: string, ready: boolean): Pod {
@@ -122,13 +118,13 @@ export class Pods {
 
   /** Without a grace period the pod is removed at once. */
   remove(name: string, { graceMs = 0 }: { graceMs?: number } = {}): void {
-    this.#registry.delete(pods, this.#namespace, name, graceMs);
+    this.registry.delete(pods, this.namespace, name, graceMs);
   }
 
   #change(name: string, change: (status: PodStatus) => void): Pod {
-    const { status } = JSON.parse(this.#registry.get(pods, this.#namespace, name).json) as Pod;
+    const { status } = JSON.parse(this.registry.get(pods, this.namespace, name).json) as Pod;
     change(status);
-    return JSON.parse(this.#registry.setStatus(pods, this.#namespace, name, status).json) as Pod;
+    return JSON.parse(this.registry.setStatus(pods, this.namespace, name, status).json) as Pod;
   }
 
   #run(status: PodStatus): void {
@@ -173,7 +169,7 @@ export class Pods {
   }
 
   #now(): string {
-    return kubeTime(this.#clock.now());
+    return kubeTime(this.clock.now());
   }
 
   /** 10.0.0.1 and so on. */

@@ -26,16 +26,15 @@ export interface Kubelet {
 }
 
 export class Registry {
-  readonly #store: Store;
-  readonly #clock: Clock;
   readonly #kubelets = new Map<string, Kubelet>();
   /** Of terminating pods. */
   readonly #deadlines = new Map<string, { atMs: number; cancel: () => void }>();
   #created = 0;
 
-  constructor(store: Store, clock: Clock) {
-    this.#store = store;
-    this.#clock = clock;
+  constructor(
+    private readonly store: Store,
+    private readonly clock: Clock,
+  ) {
     store.onChange((resource, { type, now }) => {
       if (resource === pods) this.#podChanged(now.uid, type === 'DELETED');
     });
@@ -54,7 +53,7 @@ export class Registry {
   }
 
   get(resource: Resource, namespace: string, name: string): Version {
-    const found = this.#store.find(resource, namespace, name);
+    const found = this.store.find(resource, namespace, name);
     if (!found) throw notFound(resource.plural, name);
     return found;
   }
@@ -62,14 +61,14 @@ export class Registry {
   create(resource: Resource, namespace: string, draft: Draft): Version {
     const { metadata: { name = '', ...given } = {}, spec, status } = draft;
     this.#check(resource, namespace, name, draft);
-    if (this.#store.find(resource, namespace, name)) {
+    if (this.store.find(resource, namespace, name)) {
       throw new ApiError(409, `${resource.plural} "${name}" already exists`, {
         reason: 'AlreadyExists',
         details: { name, kind: resource.plural },
       });
     }
     if (given.resourceVersion) throw badRequest('resourceVersion should not be set on objects to be created');
-    return this.#store.write(resource, {
+    return this.store.write(resource, {
       kind: resource.kind,
       apiVersion: resource.apiVersion,
       metadata: {
@@ -79,7 +78,7 @@ export class Registry {
         uid: this.#nextUid(),
         resourceVersion: '',
         ...(resource.hasGeneration ? { generation: 1 } : {}),
-        creationTimestamp: kubeTime(this.#clock.now()),
+        creationTimestamp: kubeTime(this.clock.now()),
       },
       ...(spec ? { spec } : {}),
       ...(status ? { status } : {}),
@@ -91,7 +90,7 @@ export class Registry {
     const given = draft.metadata ?? {};
     if (given.name !== undefined && given.name !== name)
       throw badRequest(`the name of the object (${given.name}) does not match the name on the URL (${name})`);
-    const current = this.#store.find(resource, namespace, name);
+    const current = this.store.find(resource, namespace, name);
     if (given.uid && given.uid !== current?.uid) {
       const uids = `UID in precondition: ${given.uid}, UID in object meta: ${current?.uid ?? ''}`;
       throw conflict(resource.plural, name, `Precondition failed: ${uids}`);
@@ -123,7 +122,7 @@ export class Registry {
   delete(resource: Resource, namespace: string, name: string, graceMs?: number): Version {
     const current = this.get(resource, namespace, name);
     const effectiveMs = resource.isGraceful ? this.#graceOf(JSON.parse(current.json) as Pod, graceMs) : 0;
-    if (effectiveMs <= 0) return this.#store.remove(resource, current);
+    if (effectiveMs <= 0) return this.store.remove(resource, current);
     return this.#terminate(resource, current, effectiveMs);
   }
 
@@ -138,17 +137,17 @@ export class Registry {
   #terminate(resource: Resource, current: Version, graceMs: number): Version {
     const { uid } = current;
     const before = this.#deadlines.get(uid);
-    const atMs = this.#clock.monotonic() + graceMs;
+    const atMs = this.clock.monotonic() + graceMs;
     if (before && before.atMs <= atMs) return current;
     before?.cancel();
-    const cancel = this.#clock.after(graceMs, () => this.#expire(current), { unref: true });
+    const cancel = this.clock.after(graceMs, () => this.#expire(current), { unref: true });
     this.#deadlines.set(uid, { atMs, cancel });
     const pod = JSON.parse(current.json) as Pod;
-    return this.#store.write(resource, {
+    return this.store.write(resource, {
       ...pod,
       metadata: {
         ...pod.metadata,
-        deletionTimestamp: kubeTime(this.#clock.now() + graceMs),
+        deletionTimestamp: kubeTime(this.clock.now() + graceMs),
         deletionGracePeriodSeconds: Math.ceil(graceMs / 1000),
       },
     });
@@ -156,9 +155,9 @@ export class Registry {
 
   #expire({ uid, namespace, name }: Version): void {
     const kubelet = this.#kubelets.get(uid);
-    const current = this.#store.find(pods, namespace, name);
+    const current = this.store.find(pods, namespace, name);
     if (kubelet) kubelet.onDeadline();
-    else if (current?.uid === uid) this.#store.remove(pods, current);
+    else if (current?.uid === uid) this.store.remove(pods, current);
   }
 
   #podChanged(uid: string, isRemoved: boolean): void {
@@ -191,7 +190,7 @@ export class Registry {
     if (isDeepStrictEqual(after, before)) return current;
     if (resource.hasGeneration && !isDeepStrictEqual(after.spec, before.spec))
       after.metadata.generation = (before.metadata.generation ?? 0) + 1;
-    return this.#store.write(resource, after);
+    return this.store.write(resource, after);
   }
 
   #check(resource: Resource, namespace: string, name: string, draft: Draft): void {

@@ -2,7 +2,7 @@
  * The HTTP server of the simulated API. Every error is a Status body; a bug of the simulator is a 500 with its message.
  */
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Clock } from '../../clock.js';
 import { isPlainObject } from '../../config/tiers.js';
@@ -64,25 +64,18 @@ const maxBodyBytes = 3 * 1024 * 1024;
 const watchMs = 30 * 60_000;
 
 export class ApiServer {
-  readonly #parts: ServerParts;
-  readonly #server: Server;
-  #port = 0;
+  port = 0;
+  readonly #server = createServer((request, response) => void this.#serve(request, response));
 
-  constructor(parts: ServerParts) {
-    this.#parts = parts;
-    this.#server = createServer((request, response) => void this.#serve(request, response));
+  constructor(private readonly parts: ServerParts) {
     // Longer than any pause of a client: closing an idle connection can fail a request that is just sent.
     this.#server.keepAliveTimeout = 600_000;
   }
 
-  get port(): number {
-    return this.#port;
-  }
-
-  async open(port = this.#port): Promise<void> {
+  async open(port = this.port): Promise<void> {
     if (this.#server.listening) return;
     await once(this.#server.listen(port, '127.0.0.1'), 'listening');
-    this.#port = (this.#server.address() as AddressInfo).port;
+    this.port = (this.#server.address() as AddressInfo).port;
   }
 
   async close(): Promise<void> {
@@ -94,7 +87,7 @@ export class ApiServer {
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     response.on('error', () => undefined);
-    const { clientOf, hooks } = this.#parts;
+    const { clientOf, hooks } = this.parts;
     let answer: Answer | undefined;
     try {
       const url = new URL(request.url ?? '/', 'http://cluster');
@@ -126,7 +119,7 @@ export class ApiServer {
     text: string,
     response: ServerResponse,
   ): Answer | undefined {
-    const { store, registry, maxPage } = this.#parts;
+    const { store, registry, maxPage } = this.parts;
     const { resource, namespace, name = '' } = target;
     if (verb === 'list') return { code: 200, body: listOf(store, resource, namespace, query, maxPage) };
     if (verb === 'watch') {
@@ -155,7 +148,7 @@ export class ApiServer {
   }
 
   #watch({ resource, namespace }: Target, query: URLSearchParams, response: ServerResponse): void {
-    const { watches, clock } = this.#parts;
+    const { watches, clock } = this.parts;
     watches.start(response, {
       resource,
       namespace,
@@ -173,12 +166,12 @@ export class ApiServer {
     if (!resourceAttributes)
       throw invalid(String(review.kind), '', 'spec.resourceAttributes', 'Required value');
     const { verb = '', group = '', resource = '', name } = resourceAttributes;
-    const allowed = this.#parts.hooks?.isAllowed({ verb, group, resource, name }) ?? true;
+    const allowed = this.parts.hooks?.isAllowed({ verb, group, resource, name }) ?? true;
     return { code: 201, body: JSON.stringify({ ...review, status: { allowed } }) };
   }
 
   #plain(method: string, path: string): Answer {
-    const text = discoveryOf(path, `127.0.0.1:${this.#port}`);
+    const text = discoveryOf(path, `127.0.0.1:${this.port}`);
     if (text === undefined) throw new ApiError(404, 'the server could not find the requested resource');
     if (method !== 'GET' && method !== 'HEAD') throw methodNotAllowed();
     return { code: 200, body: text };

@@ -62,8 +62,6 @@ const containersOf = (version: string) => ({
 
 export class StatefulSet {
   readonly name: string;
-  readonly #cluster: Cluster;
-  readonly #options: StatefulSetOptions;
   readonly #uid: string;
   readonly #members = new Map<number, Member>();
   readonly #lifecycles = new Map<string, PodLifecycle>();
@@ -72,13 +70,14 @@ export class StatefulSet {
   #isScheduled = false;
   #isStopped = false;
 
-  constructor(cluster: Cluster, options: StatefulSetOptions) {
+  constructor(
+    private readonly cluster: Cluster,
+    private readonly options: StatefulSetOptions,
+  ) {
     const { name, replicas, labels = { app: options.name }, annotations = {} } = options;
     const { podManagementPolicy = 'OrderedReady', graceMs, minReadyMs = 0 } = options;
     const { registry, store } = cluster.internals;
     this.name = name;
-    this.#cluster = cluster;
-    this.#options = options;
     this.#uid = registry.create(statefulSets, cluster.namespace, {
       metadata: { name, labels: { ...labels } },
       spec: {
@@ -101,7 +100,7 @@ export class StatefulSet {
   /** Replaces the pods with another image tag. */
   roll({ version }: { version: string }): void {
     const spec = { template: { spec: containersOf(version) } };
-    this.#cluster.internals.registry.patch(statefulSets, this.#cluster.namespace, this.name, { spec });
+    this.cluster.internals.registry.patch(statefulSets, this.cluster.namespace, this.name, { spec });
   }
 
   /** The container exits and starts again; returns false when none was running. */
@@ -111,7 +110,7 @@ export class StatefulSet {
 
   /** Deletes a pod, as `kubectl delete pod` does; the controller creates it again. */
   remove(pod: string): void {
-    this.#cluster.internals.registry.delete(pods, this.#cluster.namespace, pod);
+    this.cluster.internals.registry.delete(pods, this.cluster.namespace, pod);
   }
 
   /** Stops the controller and leaves all objects as they are. */
@@ -127,7 +126,7 @@ export class StatefulSet {
     const { currentRevision } = (set.status ?? {}) as { currentRevision?: string };
     const revision = revisionOf(set);
     return {
-      desired: this.#options.replicas,
+      desired: this.options.replicas,
       ...this.#count(revision),
       rolling: currentRevision !== undefined && currentRevision !== revision,
     };
@@ -145,7 +144,7 @@ export class StatefulSet {
   }
 
   #changed(resource: Resource, { type, now }: Change): void {
-    if (now.namespace !== this.#cluster.namespace) return;
+    if (now.namespace !== this.cluster.namespace) return;
     if (resource === statefulSets) {
       if (now.uid === this.#uid) this.#schedule();
       return;
@@ -159,7 +158,7 @@ export class StatefulSet {
       const pod = JSON.parse(now.json) as Pod;
       const isOwn = pod.metadata.ownerReferences?.some(({ uid }) => uid === this.#uid);
       if (!isOwn) return;
-      this.#members.set(ordinal, memberOf(pod, known, this.#cluster.clock.monotonic()));
+      this.#members.set(ordinal, memberOf(pod, known, this.cluster.clock.monotonic()));
     }
     this.#schedule();
   }
@@ -188,7 +187,7 @@ export class StatefulSet {
   }
 
   #act(set: SetObject, revision: string): void {
-    const { replicas, podManagementPolicy } = this.#options;
+    const { replicas, podManagementPolicy } = this.options;
     const isOrdered = podManagementPolicy !== 'Parallel';
     for (let ordinal = 0; ordinal < replicas; ordinal += 1) {
       const member = this.#members.get(ordinal);
@@ -206,11 +205,11 @@ export class StatefulSet {
 
   #isAvailable({ isTerminating, readySinceMs }: Member): boolean {
     if (isTerminating || readySinceMs === undefined) return false;
-    const { minReadyMs = 0 } = this.#options;
-    const leftMs = minReadyMs === 0 ? 0 : readySinceMs + minReadyMs - this.#cluster.clock.monotonic();
+    const { minReadyMs = 0 } = this.options;
+    const leftMs = minReadyMs === 0 ? 0 : readySinceMs + minReadyMs - this.cluster.clock.monotonic();
     if (leftMs <= 0) return true;
     this.#cancelTimer();
-    this.#cancelTimer = this.#cluster.clock.after(leftMs, () => this.#schedule(), { unref: true });
+    this.#cancelTimer = this.cluster.clock.after(leftMs, () => this.#schedule(), { unref: true });
     return false;
   }
 
@@ -218,9 +217,9 @@ export class StatefulSet {
     const { name: setName } = this;
     const name = `${setName}-${ordinal}`;
     // A pod of another owner has the name: the real controller retries at the next change too.
-    if (this.#cluster.pods.get(name)) return;
+    if (this.cluster.pods.get(name)) return;
     const image = template.spec?.containers?.[0]?.image;
-    const pod = this.#cluster.pods.create({
+    const pod = this.cluster.pods.create({
       name,
       generateName: `${setName}-`,
       labels: {
@@ -232,7 +231,7 @@ export class StatefulSet {
       annotations: { ...template.metadata?.annotations },
       image,
       phase: 'Pending',
-      graceSeconds: Math.ceil(this.#options.graceMs / 1000),
+      graceSeconds: Math.ceil(this.options.graceMs / 1000),
       ownerReferences: [
         {
           apiVersion: 'apps/v1',
@@ -244,7 +243,7 @@ export class StatefulSet {
         },
       ],
     });
-    const lifecycle: PodLifecycle = new PodLifecycle(this.#cluster, pod, this.#options, () => {
+    const lifecycle: PodLifecycle = new PodLifecycle(this.cluster, pod, this.options, () => {
       if (this.#lifecycles.get(name) === lifecycle) this.#lifecycles.delete(name);
     });
     this.#lifecycles.set(name, lifecycle);
@@ -257,7 +256,7 @@ export class StatefulSet {
   /** For `kubectl get statefulset`; a write without a change creates no version. */
   #writeStatus(set: SetObject, revision: string): void {
     const { replicas, ready, updated } = this.#count(revision);
-    const isDone = updated === replicas && ready === replicas && replicas === this.#options.replicas;
+    const isDone = updated === replicas && ready === replicas && replicas === this.options.replicas;
     const { currentRevision = revision } = (set.status ?? {}) as { currentRevision?: string };
     const status = {
       observedGeneration: set.metadata.generation,
@@ -270,12 +269,12 @@ export class StatefulSet {
       updateRevision: revision,
       collisionCount: 0,
     };
-    const { namespace, internals } = this.#cluster;
+    const { namespace, internals } = this.cluster;
     internals.registry.setStatus(statefulSets, namespace, this.name, status);
   }
 
   #read(): SetObject {
-    const { namespace, internals } = this.#cluster;
+    const { namespace, internals } = this.cluster;
     return JSON.parse(internals.registry.get(statefulSets, namespace, this.name).json) as SetObject;
   }
 }

@@ -29,21 +29,15 @@ export interface Change {
  * expired, and its client must list again.
  */
 export class History {
-  readonly #limit: number;
   readonly #changes: Change[] = [];
   /** The position of the first of them; positions only grow. */
   #first = 0;
-  /** Of the last change that was dropped. */
-  #floor: number;
 
-  constructor(limit: number, floor: number) {
-    this.#limit = limit;
-    this.#floor = floor;
-  }
-
-  get floor(): number {
-    return this.#floor;
-  }
+  /** `floor`: the version of the last change that was dropped. */
+  constructor(
+    private readonly limit: number,
+    public floor: number,
+  ) {}
 
   /** The position of the next change. */
   get end(): number {
@@ -52,12 +46,12 @@ export class History {
 
   push(change: Change): void {
     this.#changes.push(change);
-    if (this.#changes.length > this.#limit) this.#drop(1);
+    if (this.#changes.length > this.limit) this.#drop(1);
   }
 
   expire(floor: number): void {
     this.#drop(this.#changes.length);
-    this.#floor = floor;
+    this.floor = floor;
   }
 
   at(position: number): Change | undefined {
@@ -70,13 +64,13 @@ export class History {
 
   /** Returns the position of the first change after `version`, or undefined when the version is expired. */
   after(version: number): number | undefined {
-    if (version < this.#floor) return undefined;
+    if (version < this.floor) return undefined;
     const later = this.#changes.findIndex(({ now }) => now.resourceVersion > version);
     return later === -1 ? this.end : this.#first + later;
   }
 
   #drop(count: number): void {
-    this.#floor = this.#changes[count - 1]?.now.resourceVersion ?? this.#floor;
+    this.floor = this.#changes[count - 1]?.now.resourceVersion ?? this.floor;
     this.#changes.splice(0, count);
     this.#first += count;
   }
@@ -89,13 +83,9 @@ const maxSnapshots = 8;
 
 export const keyOf = ({ namespace, name }: { namespace: string; name: string }) => `${namespace}/${name}`;
 
-interface Collection {
-  readonly objects: Map<string, Map<string, Version>>;
-  readonly history: History;
-}
-
 export class Store {
-  readonly #collections: ReadonlyMap<Resource, Collection>;
+  readonly #objects = new Map<Resource, Map<string, Version>>();
+  readonly #histories = new Map<Resource, History>();
   readonly #listeners = new Set<(resource: Resource, change: Change) => void>();
   readonly #snapshots = new Map<string, Version[]>();
   readonly #pending: [Resource, Change][] = [];
@@ -103,12 +93,10 @@ export class Store {
   #version = firstVersion;
 
   constructor(historyLimit: number) {
-    this.#collections = new Map(
-      resources.map((resource) => [
-        resource,
-        { objects: new Map(), history: new History(historyLimit, firstVersion) },
-      ]),
-    );
+    for (const resource of resources) {
+      this.#objects.set(resource, new Map());
+      this.#histories.set(resource, new History(historyLimit, firstVersion));
+    }
   }
 
   get version(): number {
@@ -116,7 +104,7 @@ export class Store {
   }
 
   history(resource: Resource): History {
-    return this.#of(resource).history;
+    return this.#histories.get(resource) as History;
   }
 
   /**
@@ -129,24 +117,21 @@ export class Store {
   }
 
   find(resource: Resource, namespace: string, name: string): Version | undefined {
-    return this.#of(resource).objects.get(namespace)?.get(name);
+    return this.#objects.get(resource)?.get(keyOf({ namespace, name }));
   }
 
   write(resource: Resource, object: KubeObject): Version {
     const { namespace, name } = object.metadata;
     const before = this.find(resource, namespace, name);
     const now = this.#next(object);
-    const { objects } = this.#of(resource);
-    const inNamespace = objects.get(namespace);
-    if (inNamespace) inNamespace.set(name, now);
-    else objects.set(namespace, new Map([[name, now]]));
+    this.#objects.get(resource)?.set(keyOf(now), now);
     this.#changed(resource, { type: before ? 'MODIFIED' : 'ADDED', now, before });
     return now;
   }
 
   remove(resource: Resource, before: Version): Version {
     const now = this.#next(JSON.parse(before.json) as KubeObject);
-    this.#of(resource).objects.get(before.namespace)?.delete(before.name);
+    this.#objects.get(resource)?.delete(keyOf(before));
     this.#changed(resource, { type: 'DELETED', now, before });
     return now;
   }
@@ -156,15 +141,13 @@ export class Store {
    * Undefined when that version is expired.
    */
   snapshot(resource: Resource, namespace: string | undefined, version: number): Version[] | undefined {
-    const { history, objects } = this.#of(resource);
-    if (history.after(version) === undefined) return undefined;
+    if (this.history(resource).after(version) === undefined) return undefined;
     const id = [resource.plural, namespace ?? '', version].join('|');
     const kept = this.#snapshots.get(id);
     if (kept || version !== this.#version) return kept;
-    const inNamespaces =
-      namespace === undefined ? [...objects.values()] : [objects.get(namespace) ?? new Map()];
-    const present: Version[] = inNamespaces.flatMap((all) => [...all.values()]);
-    const sorted = present.sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
+    const sorted = [...(this.#objects.get(resource)?.values() ?? [])]
+      .filter((one) => namespace === undefined || one.namespace === namespace)
+      .sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
     this.#snapshots.set(id, sorted);
     const [oldest] = this.#snapshots.keys();
     if (this.#snapshots.size > maxSnapshots && oldest !== undefined) this.#snapshots.delete(oldest);
@@ -175,7 +158,7 @@ export class Store {
   expireHistory(): void {
     this.#version += 1;
     this.#snapshots.clear();
-    for (const { history } of this.#collections.values()) history.expire(this.#version);
+    for (const history of this.#histories.values()) history.expire(this.#version);
   }
 
   #next(object: KubeObject): Version {
@@ -186,7 +169,7 @@ export class Store {
   }
 
   #changed(resource: Resource, change: Change): void {
-    this.#of(resource).history.push(change);
+    this.history(resource).push(change);
     this.#pending.push([resource, change]);
     if (this.#isNotifying) return;
     this.#isNotifying = true;
@@ -197,9 +180,5 @@ export class Store {
     } finally {
       this.#isNotifying = false;
     }
-  }
-
-  #of(resource: Resource): Collection {
-    return this.#collections.get(resource) as Collection;
   }
 }

@@ -27,16 +27,14 @@ export interface WatchOptions {
 const chunkLength = 64 * 1024;
 
 export class Watches {
-  readonly #store: Store;
-  readonly #clock: Clock;
-  readonly #bookmarkMs: number;
   readonly #open = new Set<WatchStream>();
   #isScheduled = false;
 
-  constructor(store: Store, clock: Clock, bookmarkMs: number) {
-    this.#store = store;
-    this.#clock = clock;
-    this.#bookmarkMs = bookmarkMs;
+  constructor(
+    private readonly store: Store,
+    private readonly clock: Clock,
+    private readonly bookmarkMs: number,
+  ) {
     // Once per turn, not per change: 5,000 new pods are one pass over each watch.
     store.onChange(() => {
       if (this.#isScheduled) return;
@@ -55,15 +53,15 @@ export class Watches {
   start(response: ServerResponse, options: WatchOptions): void {
     response.writeHead(200, { 'content-type': 'application/json', 'cache-control': 'no-cache, private' });
     response.flushHeaders();
-    const stream = new WatchStream(this.#store, response, options);
+    const stream = new WatchStream(this.store, response, options);
     this.#open.add(stream);
-    const cancelTimeout = this.#clock.after(options.timeoutMs, () => {
+    const cancelTimeout = this.clock.after(options.timeoutMs, () => {
       stream.bookmark();
       response.end();
     });
     let cancelBookmark = () => {};
     const bookmarkLater = () => {
-      cancelBookmark = this.#clock.after(this.#bookmarkMs, () => {
+      cancelBookmark = this.clock.after(this.bookmarkMs, () => {
         stream.bookmark();
         bookmarkLater();
       });
@@ -79,19 +77,17 @@ export class Watches {
 }
 
 class WatchStream {
-  readonly #store: Store;
-  readonly #response: ServerResponse;
-  readonly #options: WatchOptions;
   readonly #initial: readonly Version[];
   #sentInitial = 0;
   #position: number;
   #isBlocked = false;
 
-  constructor(store: Store, response: ServerResponse, options: WatchOptions) {
+  constructor(
+    private readonly store: Store,
+    private readonly response: ServerResponse,
+    private readonly options: WatchOptions,
+  ) {
     const { resource, namespace, since, selector } = options;
-    this.#store = store;
-    this.#response = response;
-    this.#options = options;
     const history = store.history(resource);
     const present = since === undefined ? (store.snapshot(resource, namespace, store.version) ?? []) : [];
     this.#initial = present.filter((version) => selector.matches(version));
@@ -105,20 +101,20 @@ class WatchStream {
 
   /** Only after everything before it: a bookmark means that the client has all changes up to its version. */
   bookmark(): void {
-    const { resource, bookmarks } = this.#options;
+    const { resource, bookmarks } = this.options;
     this.pump();
-    if (!bookmarks || !this.#canWrite() || this.#position < this.#store.history(resource).end) return;
+    if (!bookmarks || !this.#canWrite() || this.#position < this.store.history(resource).end) return;
     const object = {
       kind: resource.kind,
       apiVersion: resource.apiVersion,
-      metadata: { resourceVersion: String(this.#store.version), creationTimestamp: null },
+      metadata: { resourceVersion: String(this.store.version), creationTimestamp: null },
     };
-    this.#response.write(`{"type":"BOOKMARK","object":${JSON.stringify(object)}}\n`);
+    this.response.write(`{"type":"BOOKMARK","object":${JSON.stringify(object)}}\n`);
   }
 
   pump(): void {
-    const { resource, since = 0 } = this.#options;
-    const history = this.#store.history(resource);
+    const { resource, since = 0 } = this.options;
+    const history = this.store.history(resource);
     while (this.#canWrite()) {
       let chunk = '';
       while (this.#sentInitial < this.#initial.length && chunk.length < chunkLength) {
@@ -128,7 +124,7 @@ class WatchStream {
       if (this.#sentInitial === this.#initial.length) {
         if (history.isExpired(this.#position)) {
           const { body } = expired(since, history.floor);
-          this.#response.end(`{"type":"ERROR","object":${JSON.stringify(body)}}\n`);
+          this.response.end(`{"type":"ERROR","object":${JSON.stringify(body)}}\n`);
           return;
         }
         while (this.#position < history.end && chunk.length < chunkLength) {
@@ -138,16 +134,16 @@ class WatchStream {
         }
       }
       if (chunk === '' && this.#position >= history.end) return;
-      if (chunk !== '') this.#isBlocked = !this.#response.write(chunk);
+      if (chunk !== '') this.#isBlocked = !this.response.write(chunk);
     }
   }
 
   #canWrite(): boolean {
-    return !this.#isBlocked && !this.#response.writableEnded && !this.#response.destroyed;
+    return !this.#isBlocked && !this.response.writableEnded && !this.response.destroyed;
   }
 
   #lineFor({ type, now, before }: Change): string {
-    const { namespace, selector } = this.#options;
+    const { namespace, selector } = this.options;
     if (namespace !== undefined && now.namespace !== namespace) return '';
     const isMatch = type !== 'DELETED' && selector.matches(now);
     const wasMatch = before !== undefined && selector.matches(before);
