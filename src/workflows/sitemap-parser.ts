@@ -115,7 +115,6 @@ const roots: Readonly<Record<string, { kind: Sitemap['kind']; entry: string }>> 
 
 /** Reports errors that the parser, made for HTML, tolerates. */
 class XmlSitemap extends Parser implements Format {
-  readonly #entries: Entries;
   readonly #path: string[] = [];
   #root: (typeof roots)[string] | undefined;
   #location: string | undefined;
@@ -123,7 +122,7 @@ class XmlSitemap extends Parser implements Format {
   #isSelfClosing = false;
   #hasClosed = false;
 
-  constructor(entries: Entries) {
+  constructor(private readonly entries: Entries) {
     super(
       {
         onopentagname: (name) => this.#open(name),
@@ -132,7 +131,6 @@ class XmlSitemap extends Parser implements Format {
       },
       { xmlMode: true },
     );
-    this.#entries = entries;
   }
 
   finish(): Sitemap['kind'] {
@@ -182,19 +180,16 @@ class XmlSitemap extends Parser implements Format {
     if (isImplied && !this.#isSelfClosing) throw new SitemapError(`<${short(name)}> is not closed`);
     this.#path.pop();
     if (this.#path.length > 2 || this.#location === undefined) return;
-    this.#entries.add(this.#location);
+    this.entries.add(this.#location);
     this.#location = undefined;
   }
 }
 
 class TextSitemap implements Format {
-  readonly #entries: Entries;
-  #line = '';
   startIndex = 0;
+  #line = '';
 
-  constructor(entries: Entries) {
-    this.#entries = entries;
-  }
+  constructor(private readonly entries: Entries) {}
 
   write(text: string): void {
     const lines = text.split('\n');
@@ -209,12 +204,12 @@ class TextSitemap implements Format {
 
   finish(): Sitemap['kind'] {
     this.#take();
-    if (this.#entries.urls.size === 0) throw new SitemapError('neither XML nor a list of URLs');
+    if (this.entries.urls.size === 0) throw new SitemapError('neither XML nor a list of URLs');
     return 'pages';
   }
 
   #take(): void {
-    if (this.#line.trim() !== '') this.#entries.add(this.#line);
+    if (this.#line.trim() !== '') this.entries.add(this.#line);
     this.#line = '';
   }
 }

@@ -8,23 +8,17 @@ import type { Clock } from '../clock.js';
 const sliceSize = 100_000;
 
 export class WorkSlices {
-  readonly #clock: Clock;
-  readonly #signal: AbortSignal;
-  #left = sliceSize;
-  #total = 0;
-
-  constructor(clock: Clock, signal: AbortSignal) {
-    this.#clock = clock;
-    this.#signal = signal;
-  }
-
   /** The characters counted so far. */
-  get total(): number {
-    return this.#total;
-  }
+  total = 0;
+  #left = sliceSize;
+
+  constructor(
+    private readonly clock: Clock,
+    private readonly signal: AbortSignal,
+  ) {}
 
   count(characters: number): void {
-    this.#total += characters;
+    this.total += characters;
     this.#left -= characters;
   }
 
@@ -32,7 +26,7 @@ export class WorkSlices {
   async rest(): Promise<void> {
     if (this.#left > 0) return;
     this.#left = sliceSize;
-    await this.#clock.sleep(0);
-    this.#signal.throwIfAborted();
+    await this.clock.sleep(0);
+    this.signal.throwIfAborted();
   }
 }
