@@ -9,7 +9,7 @@ const second = instanceOf('worker-2', 1);
 function open() {
   const clock = new ManualClock();
   const logged: string[] = [];
-  const tracker = new RecordTracker({ clock, log: (text) => logged.push(text) });
+  const tracker = new RecordTracker(clock, (text) => logged.push(text));
   const change = (
     record: string,
     status: StatusChange['status'],

@@ -6,7 +6,7 @@
 import { randomBytes } from 'node:crypto';
 import pg from 'pg';
 import type { Clock } from '../../clock.js';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../embedded/postgres.js';
+import { startEmbeddedPostgres } from '../../embedded/postgres.js';
 import { migrateRecords } from '../../main/workflows.js';
 import { guardPool } from '../../records/sessions.js';
 import { type Endpoint, Service } from '../service.js';
@@ -66,9 +66,10 @@ const host = '127.0.0.1';
  */
 export class DatabaseProxy {
   readonly role = { name: 'router', password: randomBytes(16).toString('hex') };
-  #found: (database: Endpoint[]) => void = () => {};
+  /** The first call decides. Undefined: there will be no database. */
+  connectTo: (databasePort: number | undefined) => void = () => {};
   readonly #database = new Promise<Endpoint[]>((resolve) => {
-    this.#found = resolve;
+    this.connectTo = (port) => resolve(port === undefined ? [] : [{ host, port }]);
   });
   readonly #service = new Service(() => this.#database);
   #port = 0;
@@ -82,11 +83,6 @@ export class DatabaseProxy {
     return `postgres://${name}:${password}@${host}:${this.#port}/postgres?sslmode=disable&application_name=${instance}`;
   }
 
-  /** The first call decides. Undefined: there will be no database. */
-  connectTo(databasePort: number | undefined): void {
-    this.#found(databasePort === undefined ? [] : [{ host, port: databasePort }]);
-  }
-
   async close(): Promise<void> {
     await this.#service.close();
   }
@@ -98,58 +94,41 @@ interface DatabaseOptions {
   routerRole: DatabaseProxy['role'];
 }
 
-export class Database {
-  readonly #engine: EmbeddedPostgres;
-  readonly #pool: pg.Pool;
+export type Database = Awaited<ReturnType<typeof openDatabase>>;
 
-  private constructor(engine: EmbeddedPostgres) {
-    this.#engine = engine;
-    this.#pool = new pg.Pool({
-      connectionString: engine.url,
-      max: 2,
-      connectionTimeoutMillis: 5000,
-      // Overrides PGSSLMODE of the user's shell.
-      ssl: false,
-      application_name: 'demo',
-    });
-    // `onCrash` reports lost connections.
-    guardPool(this.#pool);
+export async function openDatabase({ routerRole, ...options }: DatabaseOptions) {
+  const engine = await startEmbeddedPostgres(options);
+  const pool = new pg.Pool({
+    connectionString: engine.url,
+    max: 2,
+    connectionTimeoutMillis: 5000,
+    // Overrides PGSSLMODE of the user's shell.
+    ssl: false,
+    application_name: 'demo',
+  });
+  // `onCrash` reports lost connections.
+  guardPool(pool);
+  const close = async (): Promise<void> => {
+    await pool.end().catch(() => {});
+    await engine.stop();
+  };
+  try {
+    await migrateRecords(pool, { withWorkflows: true });
+    await pool.query(logChanges);
+    // CREATE ROLE takes no parameters; neither value contains user input.
+    await pool.query(`CREATE ROLE ${routerRole.name} LOGIN SUPERUSER PASSWORD '${routerRole.password}'`);
+  } catch (error) {
+    await close();
+    throw error;
   }
-
-  static async open({ clock, onCrash, routerRole }: DatabaseOptions): Promise<Database> {
-    const database = new Database(await startEmbeddedPostgres({ clock, onCrash }));
-    try {
-      await migrateRecords(database.#pool, { withWorkflows: true });
-      await database.#pool.query(logChanges);
-      // CREATE ROLE takes no parameters; neither value contains user input.
-      await database.#pool.query(
-        `CREATE ROLE ${routerRole.name} LOGIN SUPERUSER PASSWORD '${routerRole.password}'`,
-      );
-    } catch (error) {
-      await database.close();
-      throw error;
-    }
-    return database;
-  }
-
-  get url(): string {
-    return this.#engine.url;
-  }
-
-  get port(): number {
-    return this.#engine.port;
-  }
-
-  /** Runs one of `statements`. */
-  async run<Row extends pg.QueryResultRow>(
-    statement: keyof typeof statements,
-    values: readonly unknown[] = [],
-  ): Promise<Row[]> {
-    return (await this.#pool.query<Row>(statements[statement], [...values])).rows;
-  }
-
-  async close(): Promise<void> {
-    await this.#pool.end().catch(() => {});
-    await this.#engine.stop();
-  }
+  return {
+    url: engine.url,
+    port: engine.port,
+    /** Runs one of `statements`. */
+    run: async <Row extends pg.QueryResultRow>(
+      statement: keyof typeof statements,
+      values: unknown[] = [],
+    ): Promise<Row[]> => (await pool.query<Row>(statements[statement], values)).rows,
+    close,
+  };
 }

@@ -18,7 +18,7 @@ import type { Operator } from '../operator.js';
 import { ProcessGroup } from '../processes.js';
 import type { Routers } from '../routers.js';
 import { seconds } from '../setup.js';
-import { Database, DatabaseProxy } from './database.js';
+import { type Database, DatabaseProxy, openDatabase } from './database.js';
 import type { WorkerSetup } from './record-worker.js';
 import { Web } from './sites.js';
 import { externalProgram, RecordTracker, type StatusChange } from './tracker.js';
@@ -43,7 +43,6 @@ const maxAbandoned = 5;
 const fileOf = (name: string) => fileURLToPath(new URL(name, import.meta.url));
 
 export class RecordPlane {
-  readonly #context: DemoContext;
   readonly #tracker: RecordTracker;
   readonly #spoolFolder = join(tmpdir(), `smart-router-demo-spool-${process.pid}`);
   readonly #proxy = new DatabaseProxy();
@@ -54,10 +53,12 @@ export class RecordPlane {
   #kills = 0;
   #areRoutersReady = false;
 
-  constructor(context: DemoContext, disabledReason: string | undefined) {
-    this.#context = context;
+  constructor(
+    private readonly context: DemoContext,
+    disabledReason: string | undefined,
+  ) {
     this.#disabledReason = disabledReason ?? missingPackage();
-    this.#tracker = new RecordTracker({ clock: context.clock, log: (text) => context.log('records', text) });
+    this.#tracker = new RecordTracker(context.clock, (text) => context.log('records', text));
   }
 
   /** Opens the address for the routers; must run before they start. */
@@ -112,8 +113,8 @@ export class RecordPlane {
   /** A router that was stopped has requeued its records; those of a killed one are lost like a worker's. */
   routerExited(instance: string): void {
     if (!this.#parts) return;
-    const sinceMs = this.#context.clock.monotonic();
-    this.#context.later(0, async () => {
+    const sinceMs = this.context.clock.monotonic();
+    this.context.later(0, async () => {
       if ((await this.#heldAtExit(instance, sinceMs)) > 0) this.#kills += 1;
     });
   }
@@ -135,14 +136,14 @@ export class RecordPlane {
   #disable(reason: string): void {
     this.#disabledReason = reason;
     this.#proxy.connectTo(undefined);
-    this.#context.log('records', `disabled: ${reason}`);
+    this.context.log('records', `disabled: ${reason}`);
   }
 
   async #open(routers: Routers, operator: Operator): Promise<void> {
-    const { clock, ms, sleep, later, signal } = this.#context;
+    const { clock, ms, sleep, later, signal } = this.context;
     try {
       const onCrash = (error: Error) => this.#databaseCrashed(error);
-      const database = await Database.open({ clock, onCrash, routerRole: this.#proxy.role });
+      const database = await openDatabase({ clock, onCrash, routerRole: this.#proxy.role });
       const web = new Web(sleep);
       await web.listen();
       const workers = this.#workersFor(database.url);
@@ -161,7 +162,7 @@ export class RecordPlane {
   }
 
   #workersFor(url: string): ProcessGroup {
-    const { clock, ms, later, log } = this.#context;
+    const { clock, ms, later, log } = this.context;
     const setup = {
       url,
       spoolFolder: this.#spoolFolder,
@@ -171,7 +172,7 @@ export class RecordPlane {
       siteTimeoutMs: ms(seconds.siteTimeout, 2000),
     };
     const workers: ProcessGroup = new ProcessGroup({
-      ...this.#context,
+      ...this.context,
       kind: 'worker',
       names: workerNames,
       spawn: (worker) => {
@@ -199,7 +200,7 @@ export class RecordPlane {
 
   /** Until `work` returns true, records are disabled or the demo stops. */
   async #repeat(pauseMs: number, work: () => Promise<unknown>): Promise<void> {
-    const { clock, signal } = this.#context;
+    const { clock, signal } = this.context;
     while (!signal.aborted && this.#disabledReason === undefined) {
       if ((await work()) === true) return;
       await clock.sleep(pauseMs, signal);
@@ -208,7 +209,7 @@ export class RecordPlane {
 
   async #checkRouters(routers: Routers, operator: Operator): Promise<boolean> {
     this.#areRoutersReady = await operator.haveRecords(routers.endpoints);
-    if (this.#areRoutersReady) this.#context.log('records', 'ready: every router serves /api/v1/records');
+    if (this.#areRoutersReady) this.context.log('records', 'ready: every router serves /api/v1/records');
     return this.#areRoutersReady;
   }
 
@@ -225,11 +226,11 @@ export class RecordPlane {
     for (const change of changes) this.#tracker.apply(change);
     const reclaimed = this.#tracker.takeReclaimed();
     if (reclaimed > 0)
-      this.#context.log('records', `${count(reclaimed, 'abandoned record')} of ${externalProgram} requeued`);
+      this.context.log('records', `${count(reclaimed, 'abandoned record')} of ${externalProgram} requeued`);
   }
 
   async #publishSites(database: Database, web: Web): Promise<void> {
-    const { clock, ms, signal, log } = this.#context;
+    const { clock, ms, signal, log } = this.context;
     const pauseMs = ms(seconds.site, minSiteIntervalMs) / 2;
     let sites = 0;
     await this.#repeat(pauseMs, async () => {
@@ -248,7 +249,7 @@ export class RecordPlane {
   async #abandonPages(database: Database, domain: string, sitemapUrl: string): Promise<void> {
     const before = this.#tracker.heldBy(externalProgram);
     // The first sweep of a router that starts later would requeue them before a visitor sees them.
-    if (!this.#areRoutersReady || before > maxAbandoned || this.#context.signal.aborted) return;
+    if (!this.#areRoutersReady || before > maxAbandoned || this.context.signal.aborted) return;
     // The query makes them new pages with the same content.
     const urls = ['/', '/about', '/contact'].map(
       (path) => `${new URL(sitemapUrl).origin}${path}?for=${externalProgram}`,
@@ -257,21 +258,21 @@ export class RecordPlane {
     await this.#read();
     const abandoned = this.#tracker.heldBy(externalProgram) - before;
     if (abandoned > 0)
-      this.#context.log(
+      this.context.log(
         'records',
         `${externalProgram} left ${count(abandoned, 'page')} in Processing, dated back 1 to 3 hours to count as stuck; a reset or the next sweep requeues them`,
       );
   }
 
   async #heldAtExit(instance: string, sinceMs: number): Promise<number> {
-    const { clock, signal } = this.#context;
+    const { clock, signal } = this.context;
     await clock.sleep(lastStatementMs, signal);
     await this.#read();
     return this.#tracker.exited(instance, sinceMs);
   }
 
   #databaseCrashed(error: Error): void {
-    if (this.#context.signal.aborted) return;
+    if (this.context.signal.aborted) return;
     this.#disable(error.message);
     void this.#parts?.workers.close();
   }

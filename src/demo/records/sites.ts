@@ -5,7 +5,8 @@
  * One web server on loopback serves them all: the workers resolve every host name to it, so no request reaches the real
  * network.
  */
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import type { DemoContext } from '../context.js';
@@ -139,21 +140,14 @@ export const webHost = '127.0.0.1';
 const maxSites = 200;
 
 export class Web {
-  readonly #sleep: DemoContext['sleep'];
-  readonly #server: Server;
+  readonly #server = createServer((request, response) => void this.#answer(request, response));
   readonly #sites = new Map<string, Site>();
   #published = 0;
 
-  constructor(sleep: DemoContext['sleep']) {
-    this.#sleep = sleep;
-    this.#server = createServer((request, response) => void this.#answer(request, response));
-  }
+  constructor(private readonly sleep: DemoContext['sleep']) {}
 
-  listen(): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen(0, webHost, resolve);
-    });
+  async listen(): Promise<void> {
+    await once(this.#server.listen(0, webHost), 'listening');
   }
 
   /** Adds the next site. */
@@ -168,11 +162,10 @@ export class Web {
     return { ...site, sitemapUrl: `${origin(site.domain)}${site.sitemap}` };
   }
 
-  close(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#server.close(() => resolve());
-      this.#server.closeAllConnections();
-    });
+  async close(): Promise<void> {
+    const closed = once(this.#server.close(), 'close');
+    this.#server.closeAllConnections();
+    await closed;
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -185,7 +178,7 @@ export class Web {
     }
     // The client times out.
     if (answer.after === 'never') return;
-    await this.#sleep(answer.after);
+    await this.sleep(answer.after);
     response.writeHead(answer.status, { 'content-type': answer.type }).end(answer.body);
   }
 }

@@ -52,8 +52,6 @@ interface OpenRecord {
 }
 
 export class RecordTracker {
-  readonly #clock: Clock;
-  readonly #log: (text: string) => void;
   readonly #open = new Map<string, OpenRecord>();
   /** `latest`: the record that was finished last, with its outcome. */
   readonly #finished = {
@@ -67,10 +65,10 @@ export class RecordTracker {
   requeued = 0;
   #reclaimed = 0;
 
-  constructor({ clock, log }: { clock: Clock; log: (text: string) => void }) {
-    this.#clock = clock;
-    this.#log = log;
-  }
+  constructor(
+    private readonly clock: Clock,
+    private readonly log: (text: string) => void,
+  ) {}
 
   /** Records in Processing without a running worker. */
   get stuck(): number {
@@ -153,8 +151,8 @@ export class RecordTracker {
     if (stuck.delete(key) && status === 'Queued') lost.requeued += 1;
     if (!lost.isRequeueLogged && stuck.size === 0 && lost.requeued > 0) {
       lost.isRequeueLogged = true;
-      const after = inSeconds(this.#clock.monotonic() - sinceMs);
-      this.#log(`${count(lost.requeued, 'record')} of ${worker} requeued after ${after}`);
+      const after = inSeconds(this.clock.monotonic() - sinceMs);
+      this.log(`${count(lost.requeued, 'record')} of ${worker} requeued after ${after}`);
     }
     if (status !== 'Completed' && status !== 'Failed') return;
     unfinished.delete(key);
@@ -164,6 +162,6 @@ export class RecordTracker {
     this.#lost.delete(instance);
     const all = total === 1 ? `the record of ${worker}` : `all ${total} records of ${worker}`;
     const names = [...finishers].sort().join(' and ');
-    this.#log(`${all} finished by ${names}; finished twice so far: ${this.twice}`);
+    this.log(`${all} finished by ${names}; finished twice so far: ${this.twice}`);
   }
 }
