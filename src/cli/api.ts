@@ -9,6 +9,7 @@ import * as http from 'node:http';
 import * as https from 'node:https';
 import { type Clock, Deadline } from '../clock.js';
 import { formatDuration } from '../config/durations.js';
+import { isPlainObject } from '../config/tiers.js';
 import { sendRequest } from '../http-request.js';
 import { userAgent } from '../version.js';
 import { Failure, oneLine } from './failure.js';
@@ -40,11 +41,9 @@ const maxReplyBytes = 64 * 1024 * 1024;
 export class RouterApi {
   readonly baseUrl: string;
   readonly timeoutMs: number;
-  readonly #options: ApiOptions;
   readonly #agent: http.Agent;
 
-  constructor(options: ApiOptions) {
-    this.#options = options;
+  constructor(private readonly options: ApiOptions) {
     this.baseUrl = options.baseUrl;
     this.timeoutMs = options.timeoutMs;
     const { Agent } = options.baseUrl.startsWith('https:') ? https : http;
@@ -96,7 +95,7 @@ export class RouterApi {
   }
 
   #deadline({ timeoutMs = this.timeoutMs, signal }: Request): Deadline {
-    return new Deadline(this.#options.clock, timeoutMs, () => this.#late(timeoutMs), signal);
+    return new Deadline(this.options.clock, timeoutMs, () => this.#late(timeoutMs), signal);
   }
 
   #request(
@@ -105,7 +104,7 @@ export class RouterApi {
     signal: AbortSignal,
     agent: http.Agent | false,
   ): Promise<http.IncomingMessage> {
-    const { key } = this.#options;
+    const { key } = this.options;
     const [path, method = 'GET'] = target.split(' ').reverse();
     return sendRequest(`${this.baseUrl}/api/v1${path}`, {
       method,
@@ -124,18 +123,20 @@ export class RouterApi {
 
   #failureOf(error: unknown, { aborted, reason }: AbortSignal): Failure {
     if (error instanceof Failure) return error;
-    if (!aborted) return this.#unreachable(error as NodeJS.ErrnoException);
-    return reason instanceof Failure ? reason : new Failure('interrupted', 'interrupted');
+    if (aborted) return reason instanceof Failure ? reason : new Failure('interrupted', 'interrupted');
+    const { reason: why, hint } = explain(error as NodeJS.ErrnoException);
+    const message = `cannot reach the router at ${this.baseUrl}: ${why}. ${hint}`;
+    return new Failure('unreachable', message, [], { cause: error });
   }
 
   /** The `date` header has whole seconds: the middle of that second is off by at most half a second. */
   #time(date: string | undefined): number {
     const ms = date === undefined ? Number.NaN : Date.parse(date);
-    return Number.isNaN(ms) ? this.#options.clock.now() : ms + 500;
+    return Number.isNaN(ms) ? this.options.clock.now() : ms + 500;
   }
 
   #rejection(status: number, text: string, target: string): Failure {
-    const { key } = this.#options;
+    const { key } = this.options;
     const body = parseObject(text);
     if (status < 400 || typeof body?.code !== 'string' || typeof body.error !== 'string') {
       const got = status >= 300 && status < 400 ? 'a redirect' : `status ${status}`;
@@ -163,13 +164,6 @@ export class RouterApi {
       `the router at ${this.baseUrl} did not answer within ${formatDuration(shown)}. Is it overloaded, or does another program use this address? --timeout allows more time.`,
     );
   }
-
-  #unreachable(error: NodeJS.ErrnoException): Failure {
-    const { reason, hint } = explain(error);
-    return new Failure('unreachable', `cannot reach the router at ${this.baseUrl}: ${reason}. ${hint}`, [], {
-      cause: error,
-    });
-  }
 }
 
 const startOne =
@@ -188,7 +182,7 @@ const explanations: Readonly<Record<string, { reason: string; hint: string }>> =
 };
 
 /** Node throws an AggregateError if a name has several addresses. */
-export function explain(error: NodeJS.ErrnoException): { reason: string; hint: string } {
+function explain(error: NodeJS.ErrnoException): { reason: string; hint: string } {
   const inner = error instanceof AggregateError ? (error.errors[0] as NodeJS.ErrnoException) : error;
   const code = String(inner.code ?? error.code ?? '');
   const known = Object.hasOwn(explanations, code) ? explanations[code] : undefined;
@@ -217,9 +211,7 @@ async function readText(response: http.IncomingMessage): Promise<string> {
 function parseObject(text: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null && !Array.isArray(value)
-      ? (value as Record<string, unknown>)
-      : undefined;
+    return isPlainObject(value) ? value : undefined;
   } catch {
     return undefined;
   }

@@ -70,8 +70,8 @@ export function createProgramOf(cli: Cli, groups: Record<string, readonly AddCom
     .exitOverride()
     // Errors are printed in index.ts, as text or as JSON.
     .configureOutput({
-      writeOut: (text) => void cli.output.stdout.write(text),
-      writeErr: (text) => void cli.output.stderr.write(text),
+      writeOut: (text) => void cli.output.streams.stdout.write(text),
+      writeErr: (text) => void cli.output.streams.stderr.write(text),
       outputError: () => undefined,
     })
     .addHelpText('after', footer);

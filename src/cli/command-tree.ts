@@ -5,22 +5,21 @@ export type CommandFacts = ReturnType<typeof factsOf>;
 
 /** The program, then every command and group in the order of the help. */
 export function commandTree(program: Command): CommandFacts[] {
-  return [factsOf(program, '', ['help']), ...below(program, [])];
+  return below(program, '');
 }
 
-function below(parent: Command, path: readonly string[]): CommandFacts[] {
-  return parent.commands.flatMap((command) => {
-    const own = [...path, command.name()];
-    return [factsOf(command, own.join(' ')), ...below(command, own)];
-  });
+function below(command: Command, path: string): CommandFacts[] {
+  const subcommands = command.commands.flatMap((sub) => below(sub, `${path} ${sub.name()}`.trim()));
+  return [factsOf(command, path), ...subcommands];
 }
 
-function factsOf(command: Command, path: string, more: readonly string[] = []) {
+function factsOf(command: Command, path: string) {
+  const help = command.createHelp();
   return {
     /** `records status`; empty for the program itself. */
     path,
     summary: command.summary(),
-    options: command.createHelp().visibleOptions(command).map(optionFacts),
+    options: help.visibleOptions(command).map(optionFacts),
     arguments: command.registeredArguments.map((argument) => ({
       name: argument.name(),
       description: argument.description,
@@ -28,10 +27,9 @@ function factsOf(command: Command, path: string, more: readonly string[] = []) {
       isFile: /\bfile\b/.test(argument.description),
     })),
     /** Subcommands, for a group like `records`. */
-    commands: [
-      ...command.commands.map((sub) => ({ name: sub.name(), summary: sub.summary() })),
-      ...more.map((name) => ({ name, summary: 'print the help of a command' })),
-    ],
+    commands: help
+      .visibleCommands(command)
+      .map((sub) => ({ name: sub.name(), summary: sub.summary() || sub.description() })),
   };
 }
 

@@ -66,7 +66,7 @@ async function readText(
 ): Promise<{ text: string; from: string }> {
   if (/^\s*[{["]/.test(argument)) return { text: argument, from: 'the argument' };
   if (argument === '-') {
-    const { stdin } = cli.output;
+    const { stdin } = cli.output.streams;
     if (stdin.isTTY) cli.output.err('reading JSON from the terminal; end it with Ctrl-D');
     const chunks: Buffer[] = [];
     let bytes = 0;

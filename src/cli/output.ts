@@ -28,29 +28,26 @@ export class Output {
   readonly showsProgress: boolean;
   readonly hasColours: boolean;
   readonly #hasErrorColours: boolean;
-  readonly stdin: Streams['stdin'];
-  readonly stdout: OutStream;
-  readonly stderr: OutStream;
   #progress = '';
 
-  constructor({ stdin, stdout, stderr }: Streams, env: NodeJS.ProcessEnv) {
-    this.stdin = stdin;
-    this.stdout = stdout;
-    this.stderr = stderr;
-    this.showsProgress = isTerminal(stderr, env);
-    this.hasColours = showsColours(stdout, env);
-    this.#hasErrorColours = showsColours(stderr, env);
+  constructor(
+    readonly streams: Streams,
+    env: NodeJS.ProcessEnv,
+  ) {
+    this.showsProgress = isTerminal(streams.stderr, env);
+    this.hasColours = showsColours(streams.stdout, env);
+    this.#hasErrorColours = showsColours(streams.stderr, env);
   }
 
   out(text: string): void {
     this.#clearProgress();
     const shown = escapeControls(text, this.hasColours);
-    this.stdout.write(shown.endsWith('\n') ? shown : `${shown}\n`);
+    this.streams.stdout.write(shown.endsWith('\n') ? shown : `${shown}\n`);
   }
 
   err(line: string): void {
     this.#clearProgress();
-    this.stderr.write(`${escapeControls(line, this.#hasErrorColours)}\n`);
+    this.streams.stderr.write(`${escapeControls(line, this.#hasErrorColours)}\n`);
   }
 
   warn(text: string): void {
@@ -65,14 +62,14 @@ export class Output {
   /** On a terminal, one line that the next output replaces; elsewhere nothing. */
   progress(line: string): void {
     if (!this.showsProgress) return;
-    const width = (this.stderr.columns || 80) - 1;
-    this.stderr.write(`\r\u001b[2K${line.slice(0, width)}`);
+    const width = (this.streams.stderr.columns || 80) - 1;
+    this.streams.stderr.write(`\r\u001b[2K${line.slice(0, width)}`);
     this.#progress = line;
   }
 
   #clearProgress(): void {
     if (this.#progress === '') return;
     this.#progress = '';
-    this.stderr.write('\r\u001b[2K');
+    this.streams.stderr.write('\r\u001b[2K');
   }
 }

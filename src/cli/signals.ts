@@ -1,5 +1,5 @@
 /** Commands that run until a signal: Ctrl-C, SIGTERM and a closed terminal end them normally. */
-import { stopSignals, systemClock } from '../clock.js';
+import { stopSignals, systemClock, unlessAborted } from '../clock.js';
 
 interface UntilSignal {
   /** Its reason is the name of the signal. */
@@ -24,12 +24,7 @@ export function untilSignal(onSecond: () => void = () => process.exit(130)): Unt
   };
 }
 
-export function untilAborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener('abort', () => resolve(), { once: true });
-  });
-}
+export const untilAborted = (signal: AbortSignal) => unlessAborted(new Promise(() => {}), signal);
 
 const exitDelayMs = 500;
 

@@ -67,11 +67,13 @@ export function tableOf<T>(items: readonly T[], columns: readonly Column<T>[]): 
   );
 }
 
-export type Fact = readonly [name: string, value: Cell | undefined];
+export type Fact = readonly [name: string, value: Cell | undefined | false];
 
 /** `name  value` lines that describe one object; entries without a value are left out. */
 export function facts(entries: readonly Fact[]): string {
-  const shown = entries.flatMap(([name, cell]) => (cell === undefined ? [] : [[name, cell] as const]));
+  const shown = entries.flatMap(([name, cell]) =>
+    cell === undefined || cell === false ? [] : [[name, cell] as const],
+  );
   const width = Math.max(...shown.map(([name]) => name.length));
   const lines = shown.map(([name, cell]) => `${name.padEnd(width)}  ${paint(colourOf(cell), textOf(cell))}`);
   return lines.map((line) => `${line.trimEnd()}\n`).join('');

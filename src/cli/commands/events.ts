@@ -12,11 +12,10 @@ import { wholeNumber } from '../input.js';
 import { type RouterEvent, readStatus } from '../replies.js';
 import { untilSignal } from '../signals.js';
 
-type Since = { agoMs: number } | { id: string };
-
 interface Options extends EventFilter {
   follow?: true;
-  since?: Since;
+  /** An event id, or how many milliseconds ago. */
+  since?: string | number;
   limit?: number;
 }
 
@@ -72,7 +71,7 @@ async function followEvents({ api, cli, options }: GivenRouter<Options>): Promis
   const work = async () => {
     // The start is read before the kept events, so that no event is missed.
     const start = await startOf(api, since);
-    const wanted = { since: since ? start : '0-0', limit: limit ?? 0 };
+    const wanted = { since: since !== undefined ? start : '0-0', limit: limit ?? 0 };
     const kept = limit === undefined ? [] : await searchEvents(api, options, wanted);
     for (const event of kept) show(event);
     await follow(api, clock, {
@@ -95,11 +94,11 @@ async function followEvents({ api, cli, options }: GivenRouter<Options>): Promis
 }
 
 /** An event id, or milliseconds of the router's clock. */
-async function startOf(api: RouterApi, since: Since | undefined): Promise<string> {
-  if (since && 'id' in since) return since.id;
-  if (!since) return newestId(api);
+async function startOf(api: RouterApi, since: Options['since']): Promise<string> {
+  if (typeof since === 'string') return since;
+  if (since === undefined) return newestId(api);
   const { nowMs } = await readStatus(api);
-  return String(Math.max(0, Math.floor(nowMs - since.agoMs)));
+  return String(Math.max(0, Math.floor(nowMs - since)));
 }
 
 /** A warning only: a newer router may have more types. */
@@ -109,10 +108,10 @@ function unknownTypes({ type = [] }: EventFilter): string[] {
     .map((name) => `unknown event type ${clean(name)}; the types are ${knownTypes.join(', ')}`);
 }
 
-function parseSince(text: string): Since {
-  if (/^\d{10,16}(-\d{1,19})?$/.test(text) || /^0(-0)?$/.test(text)) return { id: text };
+function parseSince(text: string): string | number {
+  if (/^\d{10,16}(-\d{1,19})?$/.test(text) || /^0(-0)?$/.test(text)) return text;
   const agoMs = parseDuration(text);
-  if (agoMs !== undefined) return { agoMs };
+  if (agoMs !== undefined) return agoMs;
   throw new InvalidArgumentError(
     'It must be a duration like 30s, 10m or 2h, or an event id like 1794732801279-0; 0 means all kept events.',
   );

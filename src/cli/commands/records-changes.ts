@@ -216,14 +216,7 @@ const migrate = recordsCommand<{ withWorkflows?: boolean }>({
   },
 });
 
-/** The printed file, by option. */
-const sqlFiles = {
-  trigger: 'trigger.sql',
-  cron: 'pg_cron.sql',
-  script: 'zombie-cleanup.sh',
-} as const;
-
-const sql = command<Partial<Record<keyof typeof sqlFiles, true>>>({
+const sql = command<{ trigger?: true; cron?: true; script?: true }>({
   name: 'sql',
   summary: 'print the cleanup that runs inside the database, without a router',
   about:
@@ -240,9 +233,9 @@ const sql = command<Partial<Record<keyof typeof sqlFiles, true>>>({
     new Option('--cron', 'the lines for pg_cron that call it').conflicts(['trigger', 'script']),
     new Option('--script', 'the shell script that calls it').conflicts(['trigger', 'cron']),
   ],
-  async run({ options }) {
-    const option = (['trigger', 'cron', 'script'] as const).find((name) => options[name]);
-    const file = option === undefined ? 'zombie_cleanup.sql' : sqlFiles[option];
+  async run({ options: { trigger, cron, script } }) {
+    const caller = trigger ? 'trigger.sql' : cron ? 'pg_cron.sql' : script && 'zombie-cleanup.sh';
+    const file = caller ?? 'zombie_cleanup.sql';
     return { document: { file, text: files[file] }, text: files[file] };
   },
 });

@@ -1,6 +1,6 @@
 /** `smart-router status`: alerts first, then pools, leader, loops and store. */
 import { sharedVariables } from '../../config/fields.js';
-import { type Cell, type Fact, facts, table, usageBar } from '../../terminal/table.js';
+import { type Cell, facts, table, usageBar } from '../../terminal/table.js';
 import { clean } from '../../terminal/text.js';
 import { routerCommand } from '../access.js';
 import { Failure } from '../failure.js';
@@ -49,32 +49,23 @@ export function storeFailure(url: string, status: Status['status'], reason = '')
 function summary(body: Status, alerts: readonly Alert[] | null, url: string, urlOption: string): string {
   const unreadable = Object.values(body.pools).flatMap(({ unreadable_key }) => unreadable_key ?? []);
   const held = body.removals_held ?? 0;
-  const entries: Fact[] = [
+  const electionError = body.election?.last_error;
+  const removals = `\`smart-router removals list${urlOption}\``;
+  return facts([
     ['router', `${url} (version ${body.version})`],
     ['alerts', noAlerts(alerts)],
     ['store', { text: body.status, colour: body.status === 'up' ? 'green' : 'red' }],
     ['leader', leader(body)],
-    [
-      'election',
-      body.election?.last_error ? red(`${body.election.lock}: ${body.election.last_error}`) : undefined,
-    ],
+    ['election', electionError ? red(`${body.election.lock}: ${electionError}`) : undefined],
     ['calls', callsText(body)],
     [
       'unreadable',
-      unreadable.length > 0 ? red(`${unreadable.join(', ')}: wrong type; keep a copy (RENAME)`) : undefined,
+      unreadable.length > 0 && red(`${unreadable.join(', ')}: wrong type; keep a copy (RENAME)`),
     ],
-    [
-      'removals',
-      held > 0
-        ? red(
-            `${count(held, 'pod')} held by the removal brake: see \`smart-router removals list${urlOption}\``,
-          )
-        : undefined,
-    ],
+    ['removals', held > 0 && red(`${count(held, 'pod')} held by the removal brake: see ${removals}`)],
     ['records', records(body, urlOption)],
     ['tiers', `version ${body.tier_version}`],
-  ];
-  return facts(entries);
+  ]);
 }
 
 function callsText({ active_calls, waiting_calls, oldest_wait_seconds }: Status): string {

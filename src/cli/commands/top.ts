@@ -46,7 +46,7 @@ export const top = routerCommand<Options>({
   async run(given) {
     const { api, cli, options } = given;
     const { once, interval, json } = options;
-    if (once || (!isTerminal(cli.output.stdout, cli.env) && !json)) {
+    if (once || (!isTerminal(cli.output.streams.stdout, cli.env) && !json)) {
       const state = await readState(given);
       const failure = storeFailure(api.baseUrl, state.snapshot.status.status);
       return { document: topDocument(state), text: plainFrame(state), failure };

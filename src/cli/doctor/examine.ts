@@ -41,7 +41,7 @@ export async function examine(
     ...store,
     ...database,
     ...kubernetes,
-    ...(whole ? checkSetup(env, whole, clock) : []),
+    ...(whole ? [checkVoiceAgents(env, whole, clock), checkAccess(whole), checkWebhooks(whole)] : []),
     ...router,
   ];
 }
@@ -84,10 +84,6 @@ function readConfiguration(
       return { config: undefined, isWhole: false, checks };
     }
   }
-}
-
-function checkSetup(env: NodeJS.ProcessEnv, config: Config, clock: Clock): Check[] {
-  return [checkVoiceAgents(env, config, clock), checkAccess(config), checkWebhooks(config)];
 }
 
 function checkVoiceAgents(env: NodeJS.ProcessEnv, config: Config, clock: Clock): Check {

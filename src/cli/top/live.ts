@@ -23,8 +23,8 @@ export async function liveTop(api: RouterApi, cli: Cli, intervalMs: number): Pro
   const { clock, output } = cli;
   const { signal: over, abort: quit, release } = untilSignal();
   const controls = newControls();
-  const screen = new FullScreen(output.stdout, output.hasColours, () => draw());
-  const input = output.stdin instanceof ReadStream ? output.stdin : undefined;
+  const screen = new FullScreen(output.streams.stdout, output.hasColours, () => draw());
+  const input = output.streams.stdin instanceof ReadStream ? output.streams.stdin : undefined;
   let shown: Frame | undefined;
   let cancel = () => {};
   let isPlanned = false;

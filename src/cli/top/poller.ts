@@ -26,7 +26,6 @@ const staleAfterMs = 3000;
 const restPerWork = 4;
 
 export class Poller {
-  readonly #options: PollerOptions;
   readonly #events: RouterEvent[] = [];
   #snapshot: Snapshot | undefined;
   #readAt = { monotonicMs: 0, wallMs: 0 };
@@ -34,9 +33,7 @@ export class Poller {
   #restMs = 0;
   #wake = new AbortController();
 
-  constructor(options: PollerOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: PollerOptions) {}
 
   /** The first read. Its failure is an error: the address may be wrong. */
   async start(): Promise<void> {
@@ -54,7 +51,7 @@ export class Poller {
   }
 
   state(): TopState {
-    const { api, clock } = this.#options;
+    const { api, clock } = this.options;
     if (!this.#snapshot) throw new Error('start() has not finished');
     const ageMs = clock.monotonic() - this.#readAt.monotonicMs;
     return {
@@ -70,12 +67,12 @@ export class Poller {
   #stale(ageMs: number): Stale | undefined {
     if (this.#failure) return this.#failure;
     // Depends on the interval: with --interval 1m a snapshot of three seconds is not stale.
-    if (ageMs < this.#options.intervalMs * 2 + staleAfterMs + this.#restMs) return undefined;
+    if (ageMs < this.options.intervalMs * 2 + staleAfterMs + this.#restMs) return undefined;
     return { sinceMs: this.#readAt.wallMs, reason: 'the router is slow to answer' };
   }
 
   async #read(): Promise<void> {
-    const { api, clock, intervalMs } = this.#options;
+    const { api, clock, intervalMs } = this.options;
     const startMs = clock.monotonic();
     this.#snapshot = await readSnapshot(api, this.#snapshot);
     const endMs = clock.monotonic();
@@ -85,7 +82,7 @@ export class Poller {
   }
 
   async #pollSnapshots(signal: AbortSignal): Promise<void> {
-    const { clock, intervalMs, onChange } = this.#options;
+    const { clock, intervalMs, onChange } = this.options;
     signal.addEventListener('abort', () => this.#wake.abort(), { once: true });
     while (!signal.aborted) {
       this.#wake = new AbortController();
@@ -104,7 +101,7 @@ export class Poller {
 
   /** Events are additional: failures are retried and not shown. */
   async #followEvents(signal: AbortSignal): Promise<void> {
-    const { api, clock, onChange } = this.#options;
+    const { api, clock, onChange } = this.options;
     while (!signal.aborted) {
       try {
         if (this.#events.length === 0) {
