@@ -1,31 +1,6 @@
 /** Sums the points of the history: the time they cover, and the outcomes of calls. */
 import type { History, HistoryPoint } from './types.js';
 
-export interface Traffic {
-  /** The covered time: only seconds right after a start. */
-  seconds: number;
-  allocated: number;
-  /** The average of the covered time. */
-  allocatedPerSecond: number;
-  noPods: number;
-  /** Rejected because a router was overloaded. */
-  shed: number;
-  /** The share of requests that got a pod; null without requests. */
-  success: number | null;
-  waits: Waits;
-}
-
-export interface Waits {
-  served: number;
-  /** Abandoned or expired. */
-  unserved: number;
-  /** The shares of all calls that got a pod within 5 s and 20 s; null without calls. */
-  within5s: number | null;
-  within20s: number | null;
-  /** The share of the waits that ended without a pod; null without waits. */
-  unservedShare: number | null;
-}
-
 const counted = [
   'allocated',
   'no_pods',
@@ -39,7 +14,7 @@ const counted = [
 ] as const;
 type Rates = Pick<HistoryPoint, (typeof counted)[number]>;
 
-export function trafficOf({ points, replicas, step_seconds }: History): Traffic {
+export function trafficOf({ points, replicas, step_seconds }: History) {
   // The newest step is not complete: its rates cover the part that every router has reported.
   const knownUntil = Math.min(...replicas.map(({ seen_at }) => Date.parse(seen_at)));
   const secondsOf = ({ at }: HistoryPoint) =>
@@ -51,17 +26,22 @@ export function trafficOf({ points, replicas, step_seconds }: History): Traffic 
   const waits = sums.waits_served + unserved;
   const seconds = total(() => 1);
   return {
+    /** The covered time: only seconds right after a start. */
     seconds,
     allocated: Math.round(sums.allocated),
+    /** The average of the covered time. */
     allocatedPerSecond: sums.allocated / seconds,
     noPods: Math.round(sums.no_pods),
+    /** Rejected because a router was overloaded. */
     shed: Math.round(sums.shed),
     success: successOf(sums),
     waits: {
       served: Math.round(sums.waits_served),
       unserved: Math.round(unserved),
+      /** The shares of all calls that got a pod within 5 s and 20 s; null without calls. */
       within5s: shareWithin(sums, sums.waits_within_5s),
       within20s: levelOf(sums),
+      /** The share of the waits that ended without a pod; null without waits. */
       unservedShare: waits === 0 ? null : unserved / waits,
     },
   };

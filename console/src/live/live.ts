@@ -8,13 +8,22 @@
  *
  * While reads or stream fail, the state keeps its data and the time since which it is stale.
  */
-import { ApiError, ask, readPages, request, withTimeout } from '../api';
+import { ApiError, ask, readPages, request, sentenceOf, withTimeout } from '../api';
 import { learnRouterTime, routerNow } from '../time';
-import type { Alert, Call, EventPage, History, Pod, RouterEvent, Status, WaitingCall } from '../types';
+import type {
+  Alert,
+  Call,
+  EventPage,
+  History,
+  Pod,
+  RouterEvent,
+  Status,
+  WaitingCall,
+  WorkflowNumbers,
+} from '../types';
 import { applyEvent, type Fleet, learnLease } from './apply';
 import { type LostPod, lostBy, rememberLost } from './lost-pods';
 import { type Outage, outageOf, worse } from './outage';
-import { followRecords, noRecords, type RecordNumbers } from './records';
 import { pauseAfter, type RepeatedRead, type Rest, repeat } from './repeat';
 import { type KnownRouter, rememberRouters } from './routers';
 import { type Following, followEvents } from './stream';
@@ -32,57 +41,53 @@ const noRest: Rest = { minMs: 0, maxMs: 0 };
 const restPerRendering = 9;
 const maxRestMs = 400;
 const hiddenMs = 500;
+/** The router counts table rows: reads of records are rare, rarer if they are slow, and frequent only on their page. */
+const recordsRest = { minMs: 1000, openMs: 5000, closedMs: 15_000, perRead: 10, maxMs: 300_000 };
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-export interface LiveState extends Fleet {
+export class LiveState implements Fleet {
+  pods = new Map<string, Pod>();
+  calls = new Map<string, Call>();
+  waiting = new Map<string, WaitingCall>();
+  leaseMs = 0;
   status: Status | undefined;
   history: History | undefined;
   /** Including those that left the history recently. */
-  routers: readonly KnownRouter[];
+  routers: readonly KnownRouter[] = [];
   /** Since when there is no leader; undefined while there is one. */
   leaderlessSince: number | undefined;
-  lostPods: readonly LostPod[];
+  lostPods: readonly LostPod[] = [];
   alerts: Alert[] | undefined;
-  records: RecordNumbers;
+  records: RecordNumbers = { workflows: undefined, stuck: [], problem: undefined };
   /** Newest last. */
-  events: RouterEvent[];
+  events: RouterEvent[] = [];
   /** The number of events from the stream, including those no longer in the list. */
-  heard: number;
+  heard = 0;
   /** How often the list was trimmed: older events must be read again then. */
-  trims: number;
+  trims = 0;
   /** Topics that were read at least once. */
-  known: ReadonlySet<Topic>;
+  known: ReadonlySet<Topic> = new Set();
   /** Topics of the open page: only these are kept up to date. */
-  shown: ReadonlySet<Topic>;
+  shown: ReadonlySet<Topic> = new Set(['status']);
   /** Since when the state may be stale; undefined while it is live. */
   staleSince: number | undefined;
   outage: Outage | undefined;
   /** Incremented with every change of pods or calls. */
-  fleetVersion: number;
+  fleetVersion = 0;
+}
+
+/** From one read for all pages, so that badge, overview and records page agree. */
+interface RecordNumbers {
+  /** The last successful read; undefined before the first one. */
+  workflows: readonly WorkflowNumbers[] | undefined;
+  /** Workflows with stuck records; empty while the counts are unknown. */
+  stuck: readonly WorkflowNumbers[];
+  /** The error message; undefined after a successful read. */
+  problem: string | undefined;
 }
 
 export class Live {
-  readonly state: LiveState = {
-    pods: new Map(),
-    calls: new Map(),
-    waiting: new Map(),
-    leaseMs: 0,
-    status: undefined,
-    history: undefined,
-    routers: [],
-    leaderlessSince: undefined,
-    lostPods: [],
-    alerts: undefined,
-    records: noRecords,
-    events: [],
-    heard: 0,
-    trims: 0,
-    known: new Set(),
-    shown: new Set(['status']),
-    staleSince: undefined,
-    outage: undefined,
-    fleetVersion: 0,
-  };
+  readonly state = new LiveState();
   readonly #listeners = new Set<() => void>();
   readonly #eventListeners = new Set<(events: RouterEvent[]) => void>();
   /** Events since the start of the oldest running read. */
@@ -245,15 +250,27 @@ export class Live {
     const { state } = this;
     state.status = status;
     state.leaderlessSince = status.leader === null ? (state.leaderlessSince ?? Date.now()) : undefined;
-    if (status.records === null || !this.#stream) return;
-    this.#records ??= followRecords({
-      mayAsk: () => state.status?.records?.database === 'up',
-      isOpen: () => state.shown.has('records'),
-      tell: (change) => {
-        state.records = { ...state.records, ...change };
-        this.#notify();
-      },
-    });
+    if (status.records !== null && this.#stream) this.#records ??= repeat(() => this.#readRecordsOnce());
+  }
+
+  async #readRecordsOnce(): Promise<Rest> {
+    const { state } = this;
+    const { minMs, openMs, closedMs, perRead, maxMs } = recordsRest;
+    const isOpen = () => state.shown.has('records');
+    const beganAt = performance.now();
+    try {
+      if (state.status?.records?.database === 'up' || isOpen()) {
+        const { workflows } = await ask<{ workflows: WorkflowNumbers[] }>('/records');
+        const stuck = workflows.filter((workflow) => workflow.stuck > 0);
+        state.records = { workflows, stuck, problem: undefined };
+      } else state.records = { ...state.records, stuck: [] };
+    } catch (error) {
+      state.records = { ...state.records, stuck: [], problem: sentenceOf(error) };
+    }
+    this.#notify();
+    if (isOpen()) return { minMs, maxMs: openMs };
+    const restMs = Math.max(closedMs, perRead * (performance.now() - beganAt));
+    return { minMs, maxMs: Math.min(maxMs, restMs) };
   }
 
   #hear(events: RouterEvent[]): void {

@@ -53,10 +53,7 @@ export function PoolPictures() {
     when: ({ type }) => type === 'tiers_changed',
   }).value?.tiers;
   const lost = useLive((state) => state.lostPods);
-  const views = useMemo(
-    () => viewsOf(pods, pools ?? {}, (name, there) => missingFrom(name, there, tiers, lost)),
-    [pods, pools, tiers, lost],
-  );
+  const views = useMemo(() => viewsOf(pods, pools ?? {}, tiers, lost), [pods, pools, tiers, lost]);
 
   if (!isKnown) return null;
   if (views.length === 0) {
@@ -128,14 +125,10 @@ function missingFrom(
 function viewsOf(
   pods: readonly Pod[],
   pools: Record<string, Pool>,
-  missingOf: (name: string, there: number) => Missing | undefined,
+  tiers: Record<string, Tier> | undefined,
+  lost: readonly LostPod[],
 ): PoolView[] {
-  const byTier = new Map<string, Pod[]>();
-  for (const pod of pods) {
-    const others = byTier.get(pod.tier);
-    if (others) others.push(pod);
-    else byTier.set(pod.tier, [pod]);
-  }
+  const byTier = Map.groupBy(pods, (pod) => pod.tier);
   const rank = (name: string) => (isMerchantPool(name) ? 2 : pools[name]?.type === 'shared' ? 1 : 0);
   const none: Pool = { type: 'exclusive', assigned: 0, available: 0, active_calls: 0, capacity: 0 };
   return [...new Set([...Object.keys(pools), ...byTier.keys()])]
@@ -147,7 +140,7 @@ function viewsOf(
         name,
         pool: pools[name] ?? none,
         pods: there.sort((a, b) => collator.compare(a.pod_name, b.pod_name)),
-        missing: missingOf(name, there.length),
+        missing: missingFrom(name, there.length, tiers, lost),
       };
     });
 }
