@@ -10,16 +10,11 @@ import { agent } from './commands/agent.js';
 import { toFailure } from './failure.js';
 import { Output, type Streams } from './output.js';
 
-interface RunOptions {
-  streams?: Streams;
-  clock?: Clock;
-}
-
 /** Resolves to the exit code; never rejects. */
 export async function run(
   args: readonly string[],
   env: NodeJS.ProcessEnv = process.env,
-  { streams = process, clock = systemClock }: RunOptions = {},
+  { streams = process, clock = systemClock }: { streams?: Streams; clock?: Clock } = {},
 ): Promise<number> {
   const output = new Output(streams, env);
   const cli: Cli = { env, clock, output, exitCode: 0, resident: false };

@@ -26,7 +26,7 @@ import { type LostPod, lostBy, rememberLost } from './lost-pods';
 import { type Outage, outageOf, worse } from './outage';
 import { pauseAfter, type RepeatedRead, type Rest, repeat } from './repeat';
 import { type KnownRouter, rememberRouters } from './routers';
-import { type Following, followEvents } from './stream';
+import { followEvents } from './stream';
 
 /** The data that a page can request. */
 export type Topic = 'status' | 'pods' | 'calls' | 'history' | 'alerts' | 'records';
@@ -92,7 +92,7 @@ export class Live {
   readonly #eventListeners = new Set<(events: RouterEvent[]) => void>();
   /** Events since the start of the oldest running read. */
   #since: RouterEvent[] = [];
-  #stream: Following | undefined;
+  #stream: ReturnType<typeof followEvents> | undefined;
   #records: RepeatedRead | undefined;
   #reads: RepeatedRead | undefined;
   #streamFails = false;

@@ -13,20 +13,14 @@ const maxPauseMs = 10_000;
 /** The router sends a heartbeat every 15 s. */
 const maxSilenceMs = 35_000;
 
-export interface StreamListener {
+interface StreamListener {
   /** Connected; after a break events may have been missed. */
   opened(): void;
   heard(events: RouterEvent[]): void;
   broke(error: unknown): void;
 }
 
-export interface Following {
-  stop(): void;
-  /** Reconnects at once: the router answers again. */
-  hurry(): void;
-}
-
-export function followEvents({ opened, heard, broke }: StreamListener): Following {
+export function followEvents({ opened, heard, broke }: StreamListener) {
   const over = new AbortController();
   let hurry = () => {};
   let last: string | undefined;
@@ -58,7 +52,11 @@ export function followEvents({ opened, heard, broke }: StreamListener): Followin
     }
   };
   void follow();
-  return { stop: () => over.abort(), hurry: () => hurry() };
+  return {
+    stop: () => over.abort(),
+    /** Reconnects at once: the router answers again. */
+    hurry: () => hurry(),
+  };
 }
 
 async function read(response: Response, line: AbortController, heard: (events: RouterEvent[]) => void) {

@@ -22,19 +22,14 @@ export interface FrameOptions {
   hasKeys: boolean;
 }
 
-export interface Frame {
-  lines: string[];
-  /** The rows of the current list, and how many fit. */
-  rows: readonly Row[];
-  page: number;
-}
+export type Frame = ReturnType<typeof frame>;
 
 /** Minimum heights for the pools and for the last events. */
 const poolRows = 14;
 const stripRows = 20;
 const stripLines = 4;
 
-export function frame(options: FrameOptions): Frame {
+export function frame(options: FrameOptions) {
   const { state, controls, columns, rows } = options;
   const panel = panelOf(controls.view, state.snapshot, state.events, state.routerNowMs);
   const panelState = controls.panels[controls.view];
@@ -60,6 +55,7 @@ export function frame(options: FrameOptions): Frame {
   const lines = [...top, ...list.slice(0, room)].slice(0, Math.max(0, rows - bottom.length));
   return {
     lines: [...lines, ...bottom].slice(-rows).map((line) => clip(line, columns - 1)),
+    /** The rows of the current list, and how many fit. */
     rows: arranged,
     page,
   };

@@ -25,24 +25,13 @@ export interface StatefulSetOptions extends LifecycleOptions {
   minReadyMs?: number;
 }
 
-interface StatefulSetStatus {
-  desired: number;
-  /** Including the terminating ones. */
-  replicas: number;
-  ready: number;
-  /** Of the newest revision. */
-  updated: number;
-  /** Not all pods are ready and of the newest revision. */
-  rolling: boolean;
-}
-
-interface Template {
-  metadata?: { labels?: Record<string, string>; annotations?: Record<string, string> };
-  spec?: { containers?: { image?: string }[] };
-}
-
 interface SetObject extends KubeObject {
-  spec: { template: Template };
+  spec: {
+    template: {
+      metadata?: { labels?: Record<string, string>; annotations?: Record<string, string> };
+      spec?: { containers?: { image?: string }[] };
+    };
+  };
 }
 
 interface Member {
@@ -121,19 +110,20 @@ export class StatefulSet {
     for (const lifecycle of [...this.#lifecycles.values()]) lifecycle.abandon();
   }
 
-  status(): StatefulSetStatus {
+  status() {
     const set = this.#read();
     const { currentRevision } = (set.status ?? {}) as { currentRevision?: string };
     const revision = revisionOf(set);
     return {
       desired: this.options.replicas,
       ...this.#count(revision),
+      /** Not all pods are ready and of the newest revision. */
       rolling: currentRevision !== undefined && currentRevision !== revision,
     };
   }
 
-  /** In one pass without a copy: it runs for each of thousands of pods that become ready. */
-  #count(revision: string): { replicas: number; ready: number; updated: number } {
+  /** `replicas` includes terminating pods. In one pass without a copy: it runs whenever one of thousands of pods is ready. */
+  #count(revision: string) {
     let ready = 0;
     let updated = 0;
     for (const member of this.#members.values()) {

@@ -88,16 +88,14 @@ export class DatabaseProxy {
   }
 }
 
-interface DatabaseOptions {
-  clock: Clock;
-  onCrash: (error: Error) => void;
-  routerRole: DatabaseProxy['role'];
-}
-
 export type Database = Awaited<ReturnType<typeof openDatabase>>;
 
-export async function openDatabase({ routerRole, ...options }: DatabaseOptions) {
-  const engine = await startEmbeddedPostgres(options);
+export async function openDatabase(
+  clock: Clock,
+  { name, password }: DatabaseProxy['role'],
+  onCrash: (error: Error) => void,
+) {
+  const engine = await startEmbeddedPostgres({ clock, onCrash });
   const pool = new pg.Pool({
     connectionString: engine.url,
     max: 2,
@@ -116,7 +114,7 @@ export async function openDatabase({ routerRole, ...options }: DatabaseOptions) 
     await migrateRecords(pool, { withWorkflows: true });
     await pool.query(logChanges);
     // CREATE ROLE takes no parameters; neither value contains user input.
-    await pool.query(`CREATE ROLE ${routerRole.name} LOGIN SUPERUSER PASSWORD '${routerRole.password}'`);
+    await pool.query(`CREATE ROLE ${name} LOGIN SUPERUSER PASSWORD '${password}'`);
   } catch (error) {
     await close();
     throw error;

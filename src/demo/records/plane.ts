@@ -25,12 +25,6 @@ import { externalProgram, RecordTracker, type StatusChange } from './tracker.js'
 
 export type RecordsView = ReturnType<RecordPlane['view']>;
 
-interface Parts {
-  database: Database;
-  web: Web;
-  workers: ProcessGroup;
-}
-
 const workerNames = ['worker-1', 'worker-2'];
 const pollMs = 150;
 /** However fast the demo runs. */
@@ -47,7 +41,7 @@ export class RecordPlane {
   readonly #spoolFolder = join(tmpdir(), `smart-router-demo-spool-${process.pid}`);
   readonly #proxy = new DatabaseProxy();
   #opening: Promise<void> | undefined;
-  #parts: Parts | undefined;
+  #parts: { database: Database; web: Web; workers: ProcessGroup } | undefined;
   #disabledReason: string | undefined;
   #reading: Promise<void> = Promise.resolve();
   #kills = 0;
@@ -143,7 +137,7 @@ export class RecordPlane {
     const { clock, ms, sleep, later, signal } = this.context;
     try {
       const onCrash = (error: Error) => this.#databaseCrashed(error);
-      const database = await openDatabase({ clock, onCrash, routerRole: this.#proxy.role });
+      const database = await openDatabase(clock, this.#proxy.role, onCrash);
       const web = new Web(sleep);
       await web.listen();
       const workers = this.#workersFor(database.url);
