@@ -4,14 +4,12 @@
  */
 import { type Colour, clip, paint, widthOf, wrap } from '../terminal/text.js';
 import { version } from '../version.js';
-import type { CallCounts } from './callers.js';
 import type { DemoParts } from './context.js';
 import { count, format, type Line } from './lines.js';
-import type { PoolNumbers, RouterStatus } from './operator.js';
+import type { RouterStatus } from './operator.js';
 import type { ProcessState } from './processes.js';
-import type { RecordsView } from './records/plane.js';
 import type { KindCounts } from './records/tracker.js';
-import { type AgentSet, agentCount, sets } from './setup.js';
+import { agentCount, sets } from './setup.js';
 
 /** `draining`: asked to stop, with or without calls. `gone`: no pod of that name at the moment. */
 type CellState = 'ready' | 'draining' | 'starting' | 'crashed' | 'gone';
@@ -21,21 +19,12 @@ interface Cell {
   calls: number;
 }
 
-export interface View {
-  routers: { name: string; state: ProcessState; leads: boolean }[];
-  storeAnswers: boolean;
-  apiAnswers: boolean;
-  /** The cells come from the agents, the numbers from the routers. */
-  pools: { set: AgentSet; cells: Cell[]; numbers: PoolNumbers | undefined }[];
-  roll: { version: number; updated: number; isRolling: boolean };
-  calls: CallCounts;
-  records: RecordsView;
-}
+export type View = ReturnType<typeof viewOf>;
 
 export function viewOf(
   { routers, agents, counts, records, actions }: DemoParts,
   status: RouterStatus | undefined,
-): View {
+) {
   const { isStorePaused, isApiDown, drained } = actions.state;
   const cellOf = (name: string): Cell => {
     const state = agents.stateOf(name);
@@ -46,12 +35,13 @@ export function viewOf(
     routers: routers.group.all.map(({ name, state }) => ({ name, state, leads: routers.leader === name })),
     storeAnswers: !isStorePaused,
     apiAnswers: !isApiDown,
+    /** The cells come from the agents, the numbers from the routers. */
     pools: sets.map((set) => ({
       set,
       cells: Array.from({ length: set.replicas }, (_, i) => cellOf(`${set.name}-${i}`)),
       numbers: status?.pools[set.pool.replace(/^pool:/, '')],
     })),
-    roll: agents,
+    roll: { version: agents.version, updated: agents.updated, isRolling: agents.isRolling },
     calls: counts,
     records: records.view(),
   };

@@ -1,11 +1,10 @@
 /** The requests that the demo sends to the routers as an operator, through the address in front of them. */
 import type { Static } from 'typebox';
 import { type Clock, within } from '../clock.js';
-import type { Pod, Pool, Status } from '../http/schemas.js';
+import type { Pod, Status } from '../http/schemas.js';
 import type { Endpoint } from './service.js';
 import { merchants } from './setup.js';
 
-export type PoolNumbers = Static<typeof Pool>;
 export type RouterStatus = Static<typeof Status>;
 
 const timeoutMs = 1500;

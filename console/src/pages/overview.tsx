@@ -12,7 +12,7 @@ import { EventText, EventType } from '../ui/event-line';
 import { Empty, Time } from '../ui/parts';
 import { PoolPictures } from '../ui/pool-picture';
 import { Routers } from '../ui/routers';
-import { Spark } from '../ui/spark';
+import { type Pick, Spark } from '../ui/spark';
 
 export function OverviewPage() {
   useTopics('pods', 'history');
@@ -29,8 +29,6 @@ export function OverviewPage() {
     </div>
   );
 }
-
-type Pick = (point: HistoryPoint) => number | null;
 
 const noPoints: readonly HistoryPoint[] = [];
 
@@ -163,14 +161,6 @@ function Tile({ title, value, unit, sub, note, isBad, lines, show }: TileProps) 
   const points = useLive((state) => state.history?.points ?? noPoints);
   const isKnown = useLive((state) => state.known.has('history'));
   const [at, setAt] = useState<number>();
-  // Depends on the points; the lines are new functions in every rendering.
-  const data = useMemo(
-    () => ({
-      times: points.map((point) => Date.parse(point.at)),
-      lines: lines.map((pick) => points.map(pick)),
-    }),
-    [points],
-  );
   const pointed = at === undefined ? undefined : points[at];
   return (
     <section class="card tile" aria-label={title}>
@@ -184,7 +174,7 @@ function Tile({ title, value, unit, sub, note, isBad, lines, show }: TileProps) 
         {note && <div class="soft small">{note(pointed)}</div>}
       </div>
       {points.length > 1 ? (
-        <Spark label={`${title}, the last hour`} times={data.times} lines={data.lines} onPoint={setAt} />
+        <Spark label={`${title}, the last hour`} points={points} lines={lines} onPoint={setAt} />
       ) : (
         <div class="spark chart-none">{isKnown && 'history starts now'}</div>
       )}

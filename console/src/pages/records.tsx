@@ -1,12 +1,12 @@
 /** The workflows with their counts, and the stuck records with reset and retry. */
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { count, figure, plural, spaced } from '../labels';
 import { live } from '../live/live';
 import { useLive, useTopics } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { type Route, refine } from '../routes';
 import { durationText } from '../time';
-import type { HandledRecord, History, WorkflowNumbers } from '../types';
+import type { HandledRecord, History, HistoryPoint, WorkflowNumbers } from '../types';
 import { Chip, Empty, Figure, Note } from '../ui/parts';
 import { outcomeText, type RecordsAction, RecordsDialog } from '../ui/records-dialog';
 import { Spark } from '../ui/spark';
@@ -99,18 +99,9 @@ interface CardProps {
 function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardProps) {
   const { name, oldest_queued_seconds: oldest, oldest_stuck_seconds: stuckFor } = workflow;
   const { processing_p99_seconds: p99 } = workflow;
-  const points = useMemo(
-    () => (history?.points ?? []).filter((point) => point.records?.[name] !== undefined),
-    [history, name],
-  );
-  const chart = useMemo(
-    () => ({
-      times: points.map((point) => Date.parse(point.at)),
-      lines: [points.map((point) => point.records?.[name]?.completed ?? null)],
-    }),
-    [points, name],
-  );
-  const rate = points.at(-1)?.records?.[name]?.completed;
+  const points = (history?.points ?? []).filter((point) => point.records?.[name] !== undefined);
+  const completed = ({ records }: HistoryPoint) => records?.[name]?.completed ?? null;
+  const last = points.at(-1);
   return (
     <section class="card flow" aria-label={`Workflow ${name}`}>
       <header class="row">
@@ -146,10 +137,10 @@ function WorkflowCard({ workflow, history, isChosen, onChoose, onRetry }: CardPr
           )}
         />
         <Figure name="Failed" value={count(workflow.failed)} />
-        <Figure name="Completed" value={figure(rate)} note="per second" />
+        <Figure name="Completed" value={figure(last && completed(last))} note="per second" />
       </dl>
       {points.length > 1 && (
-        <Spark label={`${name}: records completed per second`} times={chart.times} lines={chart.lines} />
+        <Spark label={`${name}: records completed per second`} points={points} lines={[completed]} />
       )}
       {workflow.advice.map((advice) => (
         <p class="note small" key={advice}>

@@ -1,12 +1,16 @@
 /** A chart of the last hour, with the value at the pointer. */
 import { useState } from 'preact/hooks';
+import type { HistoryPoint } from '../types';
+
+/** The value of a line at one point; null is a gap. */
+export type Pick = (point: HistoryPoint) => number | null;
 
 interface SparkProps {
   label: string;
-  /** In milliseconds, ascending. */
-  times: readonly number[];
-  /** The first is the main line; null is a gap. */
-  lines: readonly (readonly (number | null)[])[];
+  /** The oldest first. */
+  points: readonly HistoryPoint[];
+  /** The first is the main line. */
+  lines: readonly Pick[];
   /** The index at the pointer; undefined when it has left. */
   onPoint?: (index: number | undefined) => void;
 }
@@ -14,8 +18,10 @@ interface SparkProps {
 /** The drawing is stretched to the size of its box. */
 const size = 100;
 
-export function Spark({ label, times, lines, onPoint }: SparkProps) {
+export function Spark({ label, points, lines: picks, onPoint }: SparkProps) {
   const [at, setAt] = useState<number>();
+  const times = points.map((point) => Date.parse(point.at));
+  const lines = picks.map((pick) => points.map(pick));
   const [from = 0, to = 0] = [times[0], times.at(-1)];
   const top = Math.max(0.001, 1.1 * Math.max(...lines.flat().map((value) => value ?? 0)));
   const x = (index: number) => ((times[index] ?? from) - from) * (size / (to - from || 1));
