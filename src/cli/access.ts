@@ -30,7 +30,6 @@ Access:
   SMART_ROUTER_API_KEY. It is never an argument, because other users can see
   arguments and the shell history keeps them.`;
 
-/** A command that calls a router. */
 export function routerCommand<Options = object>(spec: CommandSpec<GivenRouter<Options>>): AddCommand {
   return command<Options & RouterOptions>({
     ...spec,

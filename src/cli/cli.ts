@@ -29,7 +29,6 @@ export interface Outcome {
   failure?: Failure | undefined;
 }
 
-/** What `run` gets. */
 export interface Given<Options = object> {
   cli: Cli;
   args: readonly string[];

@@ -5,7 +5,6 @@ import { parseDuration } from '../config/durations.js';
 import type { Cli } from './cli.js';
 import { Failure, oneLine } from './failure.js';
 
-/** Parses an option's whole number. */
 export function wholeNumber(min: number, max: number): (text: string) => number {
   return (text) => {
     const value = Number(text);
@@ -23,13 +22,11 @@ export function duration(minMs: number, maxMs: number): (text: string) => number
   };
 }
 
-/** Of commands that list pods or calls. */
 export const poolOption = new Option('--pool <pool>', 'only this pool: gold, or merchant:acme');
 export const limitOption = new Option('--limit <n>', 'show at most this many').argParser(
   wholeNumber(1, 10_000_000),
 );
 
-/** An argument for `readJson`. */
 export const jsonArgument = new Argument('<file|-|json>', 'a file, - for standard input, or the JSON itself');
 
 /** The router's limit for a request body. */

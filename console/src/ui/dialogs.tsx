@@ -94,7 +94,6 @@ export function ActionDialog(props: ActionDialogProps) {
   );
 }
 
-/** A button that opens a dialog. */
 export function DialogButton(props: {
   /** For screen readers, where the text alone says too little. */
   label?: string;

@@ -43,7 +43,6 @@ export const EventType = ({ type }: { type: string }) => (
   </span>
 );
 
-/** The event in one line. */
 export function EventText({ event, without }: { event: RouterEvent; without?: 'pod' | undefined }) {
   const { type, call, pool, merchant } = event;
   const pod = without === 'pod' ? undefined : event.pod;

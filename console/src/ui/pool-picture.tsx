@@ -216,7 +216,6 @@ function PoolCard({ name, pool, pods, missing }: PoolView) {
   );
 }
 
-/** Whether the pod can take one more call. */
 function hasRoom(pod: Pod, maxCalls: number): boolean {
   const state = stateOf(pod);
   return state === 'free' || (state === 'busy' && pod.leases.length < maxCalls);

@@ -141,7 +141,6 @@ export function Shell({ session, onLeave }: { session: Session; onLeave: () => P
   );
 }
 
-/** A number beside the name of a page. */
 function Badge({ page }: { page: PageName }) {
   const alerts = useLive((state) => state.alerts?.length || null);
   const calls = useLive(liveCalls);

@@ -49,7 +49,6 @@ function show(checks: readonly Check[]): string {
     .join('');
 }
 
-/** One line of `smart-router doctor`. */
 export interface Check {
   readonly name: string;
   readonly status: 'ok' | 'warn' | 'fail' | 'skip';

@@ -122,7 +122,6 @@ export async function openDatabase(
   return {
     url: engine.url,
     port: engine.port,
-    /** Runs one of `statements`. */
     run: async <Row extends pg.QueryResultRow>(
       statement: keyof typeof statements,
       values: unknown[] = [],
