@@ -4,12 +4,8 @@ import type { Command, Option } from 'commander';
 export type CommandFacts = ReturnType<typeof factsOf>;
 
 /** The program, then every command and group in the order of the help. */
-export function commandTree(program: Command): CommandFacts[] {
-  return below(program, '');
-}
-
-function below(command: Command, path: string): CommandFacts[] {
-  const subcommands = command.commands.flatMap((sub) => below(sub, `${path} ${sub.name()}`.trim()));
+export function commandTree(command: Command, path = ''): CommandFacts[] {
+  const subcommands = command.commands.flatMap((sub) => commandTree(sub, `${path} ${sub.name()}`.trim()));
   return [factsOf(command, path), ...subcommands];
 }
 
