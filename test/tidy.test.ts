@@ -181,13 +181,6 @@ describe('folders', () => {
     expect(packages).toEqual([]);
   });
 
-  it('only the command of the sidecar imports src/agent', () => {
-    const importers = edges.filter(({ text }) => text.includes(' imports src/agent/'));
-    expect(importers.map(({ text }) => text)).toEqual([
-      'src/cli/commands/agent.ts imports src/agent/index.js',
-    ]);
-  });
-
   it('the terminal code imports only the clock and Node', () => {
     const other = under('src/terminal', /\.ts$/).flatMap((file) =>
       imports(file).filter((target) => !/^(\.\/|\.\.\/clock\.js$|node:)/.test(target)),

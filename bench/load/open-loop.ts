@@ -50,7 +50,7 @@ export async function openLoop({ engine, admin, quick }: Bench): Promise<Figure[
     } = await compare(
       search(router, 'router'),
       search(plain, 'plain server'),
-      quick ? { rounds: 3, roundMs: 1500 } : { rounds: 5, roundMs: 4000 },
+      quick ? { rounds: 3, roundMs: 1500 } : { rounds: 3, roundMs: 5000 },
     );
     await plain.stop();
     const phaseMs = quick ? 3000 : 10_000;

@@ -1,5 +1,5 @@
 import { type Clock, Deadline } from '../clock.js';
-import { sendRequest } from '../http-request.js';
+import { sendRequest } from './http-request.js';
 import type { Log } from './log.js';
 
 const everyMs = 1000;

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { AgentConfig } from '../config/agent.js';
-import { type HttpRequest, sendRequest } from '../http-request.js';
+import { type HttpRequest, sendRequest } from './http-request.js';
 
 /**
  * The part of `fetch` that the client uses. It reads the key file for every request: the key may change while calls go on.

@@ -8,7 +8,7 @@ import { systemClock } from '../../src/clock.js';
 import { connectKubernetes, KubeError, type KubeRequest } from '../../src/cluster/kubernetes/api.js';
 import { findAccess } from '../../src/cluster/kubernetes/kubeconfig.js';
 import { ConfigError } from '../../src/errors.js';
-import { sendRequest } from '../../src/http-request.js';
+import { sendRequest } from '../../src/agent/http-request.js';
 import { version } from '../../src/version.js';
 import { abortReferences } from '../support/abort-references.js';
 import { tlsAvailable } from '../support/engines.js';
