@@ -7,10 +7,10 @@
  */
 import * as http from 'node:http';
 import * as https from 'node:https';
+import { sendRequest } from '../agent/http-request.js';
 import { type Clock, Deadline } from '../clock.js';
 import { formatDuration } from '../config/durations.js';
 import { isPlainObject } from '../config/tiers.js';
-import { sendRequest } from '../agent/http-request.js';
 import { userAgent } from '../version.js';
 import { Failure, oneLine } from './failure.js';
 

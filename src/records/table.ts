@@ -162,8 +162,8 @@ function indexAdvice(workflow: Workflow, name: string, isPlain: boolean, { statu
   if (isUseless && hasIndexFor(column, status.queued))
     return `equal values of ${quoteName([key.name])} (limit.key, ${key.type}) may have different texts, which an index does not know: every claim reads all queued rows`;
   const limit = isUseless ? undefined : workflow.limit;
-  const columns = [...(limit ? [limit.key] : []), ...order.map(({ column }) => column)];
-  const list = columns.map((column) => quoteName([column])).join(', ');
+  const columns = [...(limit ? [{ column: limit.key }] : []), ...order];
+  const list = columns.map(({ column }) => quoteName([column])).join(', ');
   const queued = quoteText(status.queued);
   const problem = limit
     ? `no index finds rows in ${queued} by ${quoteName([limit.key])} (limit.key): every claim reads all queued rows`
@@ -266,6 +266,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
   // Known when the statement is planned: a batch without errors then costs no lookup per record.
   const hasErrors = "$4::jsonb <> '{}'";
   const writtenId = 'id::text COLLATE "default"';
+  // The token of claim `c` is the one given in $3 (`idsAndTokens`).
   const hasToken = 'c.token = coalesce(($3::jsonb -> 1 ->> c.record_id)::bigint, ($3::jsonb ->> 0)::bigint)';
   const isTimedOut = "c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' < now()";
   const places: Record<string, string> = {
@@ -288,9 +289,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     ),
     has_errors: hasErrors,
     is_bounded: "(SELECT set_config('lock_timeout', '2000', true)) IS NOT NULL",
-    // The token of claim `c` is the one given in $3 (`idsAndTokens`).
-    has_token: hasToken,
-    written_id: writtenId,
+    ...{ has_token: hasToken, written_id: writtenId },
     finished: `SELECT is_whole,
   CASE WHEN NOT is_whole THEN (SELECT json_agg(${writtenId}) FROM written WHERE NOT is_kept) END::text AS written,
   CASE WHEN NOT is_whole THEN (SELECT json_agg(${writtenId}) FROM written WHERE is_kept) END::text AS restored,
