@@ -32,7 +32,7 @@ export class Sweeps {
     const { store, bounds, batchSize, onRecovered } = this.options;
     const recover: Recover = async (ids, hold) =>
       (await store.recoverClaims(ids.length, bounds, { judgesHeartbeats, ids, hold }))?.recovered;
-    // Passes over locked rows.
+    // Passes over locked, changed and deleted rows.
     let skip = 0;
     let hasForgotten = false;
     while (!signal.aborted) {
@@ -55,13 +55,14 @@ export class Sweeps {
       if (!batch) return;
       const { recovered, lookedAt } = batch;
       await onRecovered(recovered);
+      const left = recovered.length < batchSize ? lookedAt - recovered.length : 0;
       // A claim whose record another program has changed or deleted takes a place of its key.
-      if (store.table.limit && lookedAt > recovered.length && !hasForgotten) {
+      if (store.table.limit && left > 0 && !hasForgotten) {
         await this.#repeat(() => store.forget(batchSize, bounds, judgesHeartbeats), signal);
         hasForgotten = true;
       }
       if (lookedAt < batchSize) return;
-      if (recovered.length < batchSize) skip += lookedAt - recovered.length;
+      skip += left;
     }
   }
 

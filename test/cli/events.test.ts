@@ -114,7 +114,7 @@ describe('events', () => {
     const [screen, bare] = [capture({ tty: true }), capture({ tty: true })];
     await runHere(args, {}, { streams: screen.streams });
     await runHere(args, { NO_COLOR: '1' }, { streams: bare.streams });
-    expect(screen.out()).toMatch(/\u001b\[32mcall_allocated +\u001b\[0m/);
+    expect(screen.out()).toMatch(/\u001b\[32mcall_allocated\u001b\[0m +CA1/);
     expect(bare.out()).not.toContain('\u001b');
   });
 

@@ -57,8 +57,8 @@ const controls: Control[] = [
   {
     broken: 'followers trust the times in the record',
     file: 'observed-lock',
-    line: 'const unchangedMs = this.#clock.monotonic() - this.#sinceMs;',
-    becomes: 'const unchangedMs = this.#clock.now() - Date.parse(record.renewedAt);',
+    line: 'const unchangedMs = this.clock.monotonic() - this.#sinceMs;',
+    becomes: 'const unchangedMs = this.clock.now() - Date.parse(record.renewedAt);',
   },
   {
     broken: 'a record that vanished is free at once',

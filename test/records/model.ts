@@ -305,11 +305,15 @@ export class Model {
   }
 
   async #fast(judges: boolean): Promise<void> {
-    const expected = [...this.#claims].flatMap(([id, claim]) => {
-      if (this.#records.get(id)?.state !== 'Processing' || !this.#isLost(claim, judges)) return [];
+    const lost = [...this.#claims].filter(([, claim]) => this.#isLost(claim, judges));
+    const isStuck = ([id]: (typeof lost)[number]) => this.#records.get(id)?.state === 'Processing';
+    const hasIdle = !lost.every(isStuck);
+    const expected = lost.filter(isStuck).map(([id, claim]) => {
       const reason = this.#isTimedOut(claim) ? 'timed_out' : 'dead_worker';
-      return [this.#reset(id, reason)];
+      return this.#reset(id, reason);
     });
+    // With a limit per key such a claim takes a place.
+    if (this.#rules && hasIdle) this.#forget(judges);
     await this.#sweep(expected, (sweeps) => sweeps.claims(judges, new AbortController().signal));
   }
 

@@ -374,7 +374,7 @@ const brokenLimits: [name: string, keys: (string | null)[], steps: readonly Step
     'a retry by hand that passes over a record that waits',
     [null],
     [claimUpTo(0, 1), finish(0, true), retry],
-    ['retryByHand', / OR \(t\."status" = .*?attempts > 0\)\)/, ''],
+    ['retryByHand', / OR \(t\."status" = .*?attempts > 0 AND c\.claimed_at IS NULL\)\)/, ''],
   ],
   [
     'a slow sweep that forgets attempts',
