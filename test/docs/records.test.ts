@@ -133,7 +133,6 @@ describeOnePostgres('the programs of the guide', (postgres) => {
   it('the example of the README fails a record whose answer is an error', async () => {
     const pool = postgres.pool();
     await pool.query(table);
-    await records.migrate(pool);
     await pool.query('INSERT INTO invoices (net) VALUES (1), (2)');
     const [example = ''] = blocks(read('README.md'), 'js').filter((code) =>
       code.includes('createRecordLoop'),
@@ -154,6 +153,7 @@ describeOnePostgres('the programs of the guide', (postgres) => {
       createRecordLoop: keeping(records.createRecordLoop),
       createRecovery: keeping(records.createRecovery),
       defineWorkflow: records.defineWorkflow,
+      migrate: records.migrate,
       pool,
       fetch: async (at: string) =>
         at.endsWith('/1') ? { ok: true, status: 200 } : { ok: false, status: 500 },
