@@ -4,7 +4,7 @@
  *
  * GUARANTEES
  *   Bounded time. Each attempt has a deadline (2 s), there are at most `retries` + 1 of them, and a `Retry-After` counts
- *   only up to a cap: 14.7 s in all with the defaults, 8.7 s without Retry-After. A drain with `wait` takes that much longer.
+ *   only up to a cap: 14.7 s in all with the defaults, 8.7 s without Retry-After. With `wait`, an allocate or a drain takes that much longer.
  *   Safe retries. Allocate is idempotent by its SID, renew and release are fenced: a lost response costs a retry, never a
  *   second pod. Nothing is retried after a 4xx (except 429 `too_many_requests`) or a refusal.
  *   A refusal is not an outage: `no_pods`, `queue_full`, `wait_expired` and `merchant_limit` throw `NoPodsError` and never

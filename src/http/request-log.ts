@@ -3,8 +3,8 @@ import type { FastifyBaseLogger } from 'fastify';
 type Child = FastifyBaseLogger['child'];
 
 /**
- * The log of a request: every line has its id. The logger behind it is created for a line: few requests write one, and a
- * logger for each request took 2 us.
+ * The log of a request: every line has its id. Creates the child logger when a line is written: few requests write one, and a
+ * logger per request took 2 us.
  */
 class RequestLog {
   constructor(

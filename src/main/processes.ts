@@ -13,7 +13,7 @@ import type { Clock } from '../clock.js';
  * No object starts in the old space. V8 puts it there if objects of the same line of code have survived, as they do in the
  * first reconcile and in an overload. The garbage of later requests then needs full collections: 23 in 14 s instead of 2.
  *
- * The main thread collects young objects alone, in 1.5 ms. It waited up to 50 ms for helper threads without a core.
+ * The main thread collects young objects alone, in 1.5 ms. With helper threads it waited up to 50 ms for those without a core.
  */
 export function limitGarbage(): void {
   setFlagsFromString('--heap-growing-percent=30');

@@ -84,8 +84,8 @@ export function openReplication(
 }
 
 /**
- * Runs `prepare`, which adopts the store, until it succeeds. `firstTry` resolves when the first run has ended. It rejects
- * only with a ConfigError, which no retry can fix; in a later run that is logged, and ends the retries.
+ * Runs `prepare`, which adopts the store, until it succeeds. `firstTry` ends with the first run and rejects only with
+ * a ConfigError, which no retry can fix. A ConfigError of a later run is logged and ends the retries.
  */
 export function prepareUntilDone(
   prepare: () => Promise<void>,

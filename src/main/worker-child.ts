@@ -1,8 +1,8 @@
 /**
  * The entry point of a worker: an ordinary router that the primary (workers.ts) starts, stops and asks for its metrics.
  *
- * It stops cleanly at the first signal, when it loses its leadership and LEADER_LOSS=exit, and when the primary has ended; then it
- * exits at the latest after the time that the primary would give it.
+ * It stops cleanly at the first signal, when it loses its leadership and LEADER_LOSS=exit, and when the primary has ended: then it
+ * exits within SHUTDOWN_TIMEOUT and 5 s.
  * Later signals are ignored: a terminal sends them to all processes, and the primary decides when to kill workers.
  */
 import cluster from 'node:cluster';
@@ -105,7 +105,7 @@ if (cluster.worker) {
 }
 process.once('disconnect', () => {
   primary.close();
-  // The primary would have killed it by then. One that waits for a port of the primary gets no answer, and does not stop.
+  // A worker that waits for the primary to hand over a port cannot stop by itself.
   clock.after(maxStopMs, () => process.exit(1), { unref: true });
   void stop('primary ended');
 });

@@ -20,7 +20,7 @@ const maxBrokenSessions = 5;
 export interface RecordRunOptions {
   store: RecordStore;
   onTrace(claim: Claim, note: string): void;
-  /** Until the database itself ends an idle transaction of a run that started then. */
+  /** Milliseconds until the database ends an idle transaction of a run that started at `startedMs`. */
   endsInMs(startedMs: number): number;
   /** After a failed session: resolves to true when the database may answer, to false if the signal aborts first. */
   databaseReady(signal: AbortSignal): Promise<boolean>;
@@ -68,7 +68,7 @@ export class RecordRun implements RecordContext {
     return this.#reason;
   }
 
-  /** The message names the reason for which the handler was stopped, if it was. */
+  /** If the handler was aborted, the message begins with the reason of the abort. */
   fail(error: unknown): Failure {
     const message = messageOf(error);
     const stopped = this.#reason?.message;

@@ -132,9 +132,10 @@ export function columns(claims: readonly ClaimKey[]): [string[], string[]] {
   return [claims.map(({ id }) => id), claims.map(({ token }) => token)];
 }
 
-/** Ids, and as JSON the token of the first one, and of each id that has another. Every id at most once. */
+/** The ids, and JSON `[token, {id: token}]`: the first claim's token, and those of ids with another. The last claim of an id counts. */
 export function idsAndTokens(claims: readonly ClaimKey[]): [string[], string] {
   const first = claims[0]?.token;
-  const others = claims.filter(({ token }) => token !== first).map(({ id, token }) => [id, token]);
-  return [claims.map(({ id }) => id), JSON.stringify([first, Object.fromEntries(others)])];
+  const tokens = new Map(claims.map(({ id, token }) => [id, token]));
+  const others = [...tokens].filter(([, token]) => token !== first);
+  return [[...tokens.keys()], JSON.stringify([first, Object.fromEntries(others)])];
 }

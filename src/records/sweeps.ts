@@ -56,10 +56,11 @@ export class Sweeps {
       const { recovered, lookedAt } = batch;
       await onRecovered(recovered);
       const left = recovered.length < batchSize ? lookedAt - recovered.length : 0;
-      // A claim whose record another program has changed or deleted takes a place of its key.
+      // A claim whose record was changed or deleted still takes a place of its key.
       if (store.table.limit && left > 0 && !hasForgotten) {
         await this.#repeat(() => store.forget(batchSize, bounds, judgesHeartbeats), signal);
         hasForgotten = true;
+        continue;
       }
       if (lookedAt < batchSize) return;
       skip += left;

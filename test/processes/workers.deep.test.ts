@@ -42,7 +42,7 @@ describeOneEngine('workers', (engine) => {
     expect(isAlive(latest)).toBe(false);
   });
 
-  it('one that is starting ends too when the primary is killed', async () => {
+  it('a starting worker exits when the primary is killed', async () => {
     const group = await startWorkers({ REDIS_URL: engine.url, SHUTDOWN_TIMEOUT: '1s' });
     process.kill(Number(pidsOf(group)[1]), 'SIGKILL');
     await until('it is started again', () => group.logged('worker started').length === 3);

@@ -58,6 +58,20 @@ describePostgres('finishing', (postgres) => {
     expect(await statuses(pool)).toEqual({ Completed: 4 });
   });
 
+  it('a release with a stale and a current claim of one record returns it to the queue', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 2);
+    const store = await storeOf(pool);
+    const [stale] = await deadWorker(pool, { most: 1 });
+    await pool.query("UPDATE pages SET status = 'Queued'");
+    const claims = await deadWorker(pool, { most: 2 });
+    const other = claims.find(({ id }) => id !== stale?.id);
+    const current = claims.find(({ id }) => id === stale?.id);
+    if (!stale || !other || !current) throw new Error('one record was claimed twice');
+    expect(await store.release([other, stale, current])).toBe(2);
+    expect(await statuses(pool)).toEqual({ Queued: 2 });
+  });
+
   it('a row changed or deleted by hand during processing stays as it is, and the finish counts as late', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 3);

@@ -441,6 +441,13 @@ export const brokenScripts: readonly BrokenScript[] = [
     ops: [...c3Waits, release('C1')],
   },
   {
+    broken: 'a release does not hand over a place of its shared pod',
+    script: 'release',
+    line: 'place(pod, pool, kind, load, block, hands_over, fence, unpack(shown))',
+    becomes: 'place(pod, pool, kind, load, block, false)',
+    ops: [...fill(basic, 'C1', 'C2', 'C3', 'C4'), ...ask(3, 'C5'), release('C1')],
+  },
+  {
     broken: 'a pod that registers is not handed over',
     script: 'register',
     line: 'load = hand_over(pod, pool, max, load, ...)',
@@ -458,7 +465,7 @@ export const brokenScripts: readonly BrokenScript[] = [
   {
     broken: 'a limit does not count the calls that were handed over',
     script: 'release',
-    line: "call('SADD', P .. 'limits:' .. merchant, sid)",
+    line: "write_or_skip('SADD', P .. 'limits:' .. merchant, sid)",
     becomes: '',
     ops: [...fill(gold, 'C1', 'C2'), limitOne, ...ask(2, 'C3'), release('C1')],
   },

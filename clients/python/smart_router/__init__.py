@@ -4,7 +4,7 @@ GUARANTEES
   Bounded time. Each attempt has a deadline (2 s), there are at most `retries` + 1 of them, and a Retry-After counts only up
   to a cap: 14.7 s in all with the defaults. An allocate or a drain with `wait` takes that much longer.
   Safe retries. Allocate is idempotent by its SID, renew and release are fenced: a lost response costs a retry, never a
-  second pod. Nothing is retried after a 4xx (except 429), `no_pods` or `store_full`.
+  second pod. Nothing is retried after a 4xx (except 429 `too_many_requests`), a refusal or `store_full`.
   A call without a pod is not an outage: it raises NoPodsError and never leads to the fallback URL.
   A lost call is noticed: `call.lost`, and `on_lost` of an agent.
   Background threads are daemons: they do not keep the process alive.

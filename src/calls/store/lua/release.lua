@@ -25,7 +25,7 @@ local calls_key = Key.pod_calls(pod)
 local truth = call('MGET', Key.pod_tier(pod), Key.pod_draining(pod), Key.pod_suspended(pod))
 local tier = truth[1]
 local pool = tier and (string.sub(tier, 1, 9) == 'merchant:' and tier or 'pool:' .. tier)
-local hands_over, fence = merchant or pool and call('EXISTS', Key.waiting(pool)) == 1
+local hands_over, fence = merchant ~= false or pool and call('EXISTS', Key.waiting(pool)) == 1
 if hands_over then
   --#include counter
   hands_over, fence = pcall(next_count, Key.fence) -- the first write: Redis refuses it at maxmemory
@@ -88,7 +88,7 @@ else
   if block or not kind then released_to = '' end
   note('call_released', 'call', sid, 'pod', pod, 'pool', released_to, unpack(ARGV, 7)) -- before a call is handed over
   if pool then load = select(2, place(pod, pool, kind, load, block, hands_over, fence, unpack(shown))) end
-  local named = load == left and mirror_lease(pod, load, load == 0) -- the mirror may name the ended call: written unseen
+  local named = load == left and mirror_lease(pod, load, load == 0) -- not read first: it may name the ended call
   if pool and named then
     redis.pcall('HSET', Key.pod(pod), 'status', status_of(load, block), 'allocated_call_sid', named, unpack(shown))
   end

@@ -3,7 +3,7 @@
 
 -- The assigned call is an ordinary call with a short lease; its next allocate picks it up and sets the normal one.
 -- Its record outlives that lease (lib/waiting.lua). `known`: the fields of the record that hand_over reads. `left`: 1 if other
--- calls wait in the queue, else 0. The rest are further fields of the pod's hash.
+-- calls wait in the queue, else 0. The rest are further fields of the pod's hash. The lease mirror of a shared pod names this call.
 local function assign(sid, queue, pod, pool, known, fence, left, ...)
   local merchant, at, claim = known[4] or '', iso(now), string.match(known[7] or '', '^[1-9]%d*$') or '20000'
   local score, waited = digits(now + claim), digits(math.max(0, now - (tonumber(known[6] or '') or now)))
@@ -26,7 +26,7 @@ local function move_call(sid, queue, merchant)
   list_queue(queue)
   call('HSET', Key.call(sid), 'queue', merchant)
   call('ZADD', Key.waiting_calls(merchant), arrival, sid)
-  call('HSETNX', Key.waiting_queue(merchant), 'chain', chain)
+  if not call('HGET', Key.waiting_queue(merchant), 'chain') then call('HSET', Key.waiting_queue(merchant), 'chain', chain) end
   call('PERSIST', Key.waiting_queue(merchant))
   call('SADD', Key.waiting_queues, merchant)
 end
@@ -57,7 +57,7 @@ local function hand_over(pod, pool, max, load, fence, ...)
         move_call(sid, queue, merchant)
       else
         if limit then
-          call('SADD', Key.limited(merchant), sid)
+          write_or_skip('SADD', Key.limited(merchant), sid)
           call('HSET', Key.call(sid), 'limited', merchant)
           if merchant ~= queue then list_queue(merchant) end
         end

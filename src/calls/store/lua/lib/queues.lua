@@ -53,8 +53,8 @@ local function first_tag(chain, priority, tag, cost)
   return math.min(math.max(tag, least or 0), (least or 0) + cost)
 end
 
--- Brings the lists up to date with a queue. `enters`: it was in no list, or its rules have changed. `left`: one of its calls
--- has got a pod; 0 = none waits now.
+-- Brings the lists up to date with a queue. `enters`: it was in no list, or its rules have changed. `left`: given after one of
+-- its calls got a pod: 0 if no other call waits.
 local function list_queue(queue, enters, left)
   local chain, priority, weight, tag = queue_rules(queue)
   if left then
