@@ -161,6 +161,23 @@ describePostgres('a failed record', (postgres) => {
     expect((await pool.query(pauses)).rows).toEqual([reset]);
   });
 
+  it('that another program sets to Processing while it waits, and leaves there, no longer waits for a retry', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const workflow = pagesWorkflow({ process: fails, retry: { max: 2, backoff: '1h' } });
+    expect(await startable(postgres, { pool, workflows: [workflow] }).runOnce()).toMatchObject({
+      retried: 1,
+    });
+    const recovery = recovers(postgres, { pool, workflows: [workflow] });
+    // The first reset has no pause.
+    for (let reset = 1; reset <= 2; reset += 1) {
+      await pool.query("UPDATE pages SET status = 'Processing', updated_at = now() - interval '1 day'");
+      expect(await recovery.runOnce()).toMatchObject({ requeued: 1 });
+    }
+    const operations = new RecordOperations({ pool, workflows: [workflow], log: silentLogger });
+    expect(await operations.inspect('pages')).toMatchObject({ queued: 1, waitingForRetry: 0 });
+  });
+
   it('whose reply was lost is not counted as late, and its token is void', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);

@@ -56,7 +56,7 @@ async function listCalls({ api, options }: GivenRouter<Options>): Promise<Outcom
   const { pool, limit } = options;
   const wanted = pool === undefined ? undefined : poolIdOf(pool, (await readStatus(api)).body.pools);
   const { body, nowMs } = await readAll(api, 'calls', wanted);
-  body.sort((a, b) => byText(a.allocated_at, b.allocated_at) || byText(a.call_sid, b.call_sid));
+  body.sort((a, b) => byText(a.allocated_at, b.allocated_at) || a.fence - b.fence);
   return listOutcome('calls', body, limit, {
     noun: 'call',
     empty: 'no live calls',

@@ -15,7 +15,8 @@ WITH lost AS MATERIALIZED (
     CASE WHEN {is_hold} THEN NULL ELSE now() + {backoff} END, CASE WHEN {is_hold} THEN now() END
   FROM done WHERE outcome <> 'failed'
   ON CONFLICT (workflow, record_id) DO UPDATE SET
-    resets = excluded.resets, not_before = excluded.not_before, held_at = excluded.held_at, seen_at = NULL
+    resets = excluded.resets, not_before = excluded.not_before, held_at = excluded.held_at, seen_at = NULL,
+    claimed_at = coalesce(c.claimed_at, now()) -- its pause is that of a reset, not of a retry
 )
 INSERT INTO smart_router.resets (workflow, record_id, reason, outcome, resets, stuck_seconds, trace)
 SELECT $1, record_id, coalesce($4::text, 'unclaimed'), outcome, resets, CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END, trace

@@ -315,6 +315,22 @@ describeEngines('explain', (engine) => {
     });
   });
 
+  it('moves a waiting call of a merchant that has reached its limit since, as the allocate does', async () => {
+    await store.register(['a'], 'pool:gold');
+    await store.allocate('expires', ['pool:gold']);
+    store.advance(800_000);
+    await store.register(['b'], 'pool:gold');
+    await store.allocate('live', ['pool:gold'], { merchantId: 'm1' });
+    const hold = holdRules({ maxWaitMs: 3_000_000 });
+    await store.ask('C1', ['pool:gold'], { merchantId: 'm1', hold });
+    await setLimit('m1', 1);
+    store.advance(200_000);
+    const told = await explain(['pool:gold']);
+    expect(told.outcome).toMatchObject({ allocation: { podName: 'a' } });
+    expect(await store.allocate('new', ['pool:gold'])).toMatchObject({ podName: 'a' });
+    expect(await engine.redis.hget('voice:call:C1', 'queue')).toBe('m1');
+  });
+
   it('looks at no more than 500 pods of a large pool, and says so', async () => {
     const names = Array.from({ length: 600 }, (_, i) => `pod-${i}`);
     await store.register(names, 'pool:gold');

@@ -251,6 +251,16 @@ describeEngines('waiting calls', (engine) => {
     expect(await store.allocate('3', gold, { merchantId: 'acme' })).toBeDefined();
   });
 
+  it('a set of live calls with a wrong type does not stop the hand-over', async () => {
+    await setLimit('acme', 5);
+    await wait('1', 'acme');
+    await engine.redis.rpush('voice:limits:acme', 'not what it should be');
+    await store.calls.release('busy');
+    expect(await podOf('1')).toBe('a');
+    expect(await podOf('busy')).toBeUndefined();
+    expect(await engine.redis.smembers('voice:pool:gold:available')).toEqual([]);
+  });
+
   it('a pod that reports a waiting call adopts it', async () => {
     await store.register(['s'], 'pool:basic');
     await wait('1');
