@@ -34,7 +34,11 @@ async function ours(more: Partial<WorkflowDefinition> = {}): Promise<void> {
       done += 1;
     },
   });
-  const loop = createRecordLoop({ pool, workflows: [workflow], log: pino({ level: 'silent' }) });
+  const loop = createRecordLoop({
+    pool,
+    workflows: [workflow],
+    log: pino({ level: 'warn' }, pino.destination(2)),
+  });
   await loop.start();
   stop = () => loop.stop();
 }

@@ -266,6 +266,9 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
   // Known when the statement is planned: a batch without errors then costs no lookup per record.
   const hasErrors = "$4::jsonb <> '{}'";
   const writtenId = 'id::text COLLATE "default"';
+  // The planner must not see how many ids there are: for 500 it reads all claims of the workflow by a bitmap scan, with those
+  // that have ended since the last vacuum.
+  const givenIds = 'ARRAY(SELECT unnest($2::text[]))';
   // The token of claim `c` is the one given in $3 (`idsAndTokens`).
   const hasToken = 'c.token = coalesce(($3::jsonb -> 1 ->> c.record_id)::bigint, ($3::jsonb ->> 0)::bigint)';
   const isTimedOut = "c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' < now()";
@@ -327,8 +330,8 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     range: '',
     lock: 'KEY SHARE',
     unlocked: '',
-    finished_ids: '$2::text[]',
-    released: `c.record_id = ANY($2::text[]) AND ${hasToken}`,
+    finished_ids: givenIds,
+    released: `c.record_id = ANY(${givenIds}) AND ${hasToken}`,
     renewed: 'claimed_at = now()',
     requeued_from: processing,
     ...{ set_limit_key: '', limit_column: '', limit_value: '', pick: '', judge: '', or_waiting: '' },

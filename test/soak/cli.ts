@@ -77,7 +77,9 @@ async function main(): Promise<number> {
   process.channel?.unref();
   const folder =
     values.folder ?? join(root, '.cache', 'soak', new Date().toISOString().replace(/[:.]/g, '-'));
-  process.stderr.write(`soak: ${hours} hours, ${callsPerSecond} calls/s, ${pods} pods, in ${folder}\n`);
+  process.stderr.write(
+    `soak: ${Math.round(hours * 60)} minutes, ${callsPerSecond} calls/s, ${pods} pods, in ${folder}\n`,
+  );
   const { isTTY } = process.stderr;
   let shownMs = 0;
   const { rows, answers } = await soak({
