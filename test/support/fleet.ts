@@ -1,6 +1,6 @@
 /**
  * Router processes against a simulated cluster and a real store, with times scaled down: what takes 15 s in
- * production takes 1.5 s here. Each router has its own kubeconfig, so that a test can disconnect one of them.
+ * production takes 6 s here. Each router has its own kubeconfig, so that a test can disconnect one of them.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -11,8 +11,8 @@ import { type Cluster, type ClusterOptions, startCluster } from './cluster.js';
 import { type RouterEnv, type RouterProcess, startRouter, until } from './processes.js';
 import { startTestRouter, type TestRouter } from './router.js';
 
-/** A tenth of the defaults: 15 s, 10 s, 2 s. */
-export const electionTimes = { durationMs: 1500, renewDeadlineMs: 1000, retryPeriodMs: 200 };
+/** Less than the defaults (15 s, 10 s, 2 s), and long enough that a leader on a busy machine keeps its lease. */
+export const electionTimes = { durationMs: 6000, renewDeadlineMs: 4000, retryPeriodMs: 400 };
 
 export const fleetEnv = {
   POD_SOURCE: 'kubernetes',
@@ -35,6 +35,9 @@ export const fleetEnv = {
   RECONCILE_INTERVAL: '1s',
   TIER_CONFIG_REFRESH_INTERVAL: '1s',
   KUBERNETES_WATCH_TIMEOUT: '2s',
+  // A busy machine is not an outage; some tests stop the store, and wait this long for an answer.
+  REQUEST_TIMEOUT: '5s',
+  REDIS_COMMAND_TIMEOUT: '5s',
 };
 
 export interface Fleet {
