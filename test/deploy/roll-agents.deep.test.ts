@@ -110,8 +110,8 @@ describeWith('kubectl', 'roll-agents.sh', () => {
 
   it('replaces all pods of this set, never more than a wave at a time, and no pod of another tier', async () => {
     const gold = await startSet('voice-agent', 8, {
-      // Each has a call that takes a while to end.
-      hooks: { preStop: () => new Promise((resolve) => systemClock.after(400, resolve)) },
+      // Each has a call that takes a while to end: longer than the deletions of a wave.
+      hooks: { preStop: () => new Promise((resolve) => systemClock.after(3000, resolve)) },
     });
     const basic = await startSet('voice-agent-basic', 4);
     const [oldGold, oldBasic] = [uidsOf(gold), uidsOf(basic)];
@@ -127,7 +127,7 @@ describeWith('kubectl', 'roll-agents.sh', () => {
       /^voice-agent: \d of 8 pods new and ready, \d unavailable, \d to replace$/m,
     );
     expect(rolling.output).toMatch(/all pods of voice-agent have revision voice-agent-\w+\n$/);
-  }, 60_000);
+  }, 120_000);
 
   it('stops after one wave if the new version does not become ready', async () => {
     let isBroken = false;

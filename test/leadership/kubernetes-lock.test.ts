@@ -150,8 +150,8 @@ describe('the lock as a Lease', () => {
         new Election({
           lock: open(),
           identity,
-          durationMs: 2000,
-          renewDeadlineMs: 1500,
+          durationMs: 9000,
+          renewDeadlineMs: 6000,
           retryPeriodMs: 100,
           clock: systemClock,
           log: silentLogger,

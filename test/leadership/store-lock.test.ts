@@ -85,8 +85,8 @@ describeEngines('the lock in the store', (engine) => {
         new Election({
           lock: open(),
           identity,
-          durationMs: 1500,
-          renewDeadlineMs: 1000,
+          durationMs: 9000,
+          renewDeadlineMs: 6000,
           retryPeriodMs: 100,
           clock: systemClock,
           log: silentLogger,

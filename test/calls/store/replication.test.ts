@@ -103,7 +103,7 @@ describe.skipIf(native !== true)('Replication', () => {
       );
     let aheadMs = 0;
     const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + aheadMs };
-    const { outcomes, writeAndConfirm } = open({ clock, timeoutMs: 300 });
+    const { outcomes, writeAndConfirm } = open({ clock, timeoutMs: 1000 });
     await attached(2);
     // A replica that has just attached may confirm later than the timeout.
     await until(() => writeAndConfirm(), 'both confirm');
