@@ -2,11 +2,12 @@
 
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/clock.js';
+import { type Clock, systemClock } from '../../src/clock.js';
 import { KubeError } from '../../src/cluster/kubernetes/api.js';
 import { kubernetesSource } from '../../src/cluster/kubernetes/source.js';
 import { type PodChange, type PodSource, VersionExpired } from '../../src/cluster/pods.js';
 import type { Cluster, ClusterOptions } from '../support/cluster.js';
+import { ManualClock } from '../support/manual-clock.js';
 import { until } from '../support/until.js';
 import { type Kubernetes, kubeconfig, kubernetes, take } from './fixture.js';
 
@@ -35,11 +36,11 @@ interface Opened {
 
 const open = async (
   text: string,
-  extra: { labelSelector?: string; silenceMs?: number } = {},
+  extra: { labelSelector?: string; silenceMs?: number; clock?: Clock } = {},
 ): Promise<Opened> => {
   const write = (line: string) => warnings.push((JSON.parse(line) as { msg: string }).msg);
   const source = kubernetesSource({
-    api: await k8s.connect(text),
+    api: await k8s.connect(text, extra.clock),
     namespace: 'default',
     labelSelector,
     silenceMs,
@@ -308,17 +309,27 @@ describe('a watch', () => {
   });
 
   it('without events is closed, although its connection stays open', async () => {
-    const cluster = await k8s.cluster({ bookmarkIntervalMs: 30 });
-    const { watch } = await open(cluster.kubeconfig, { silenceMs: 300 });
+    const clock = new ManualClock();
+    const cluster = await k8s.cluster({ bookmarkIntervalMs: 250, clock });
+    const { watch } = await open(cluster.kubeconfig, { silenceMs: 300, clock });
     const changes = watch(String(cluster.resourceVersion), stop.signal);
-    // Bookmarks are signs of life: three times the silence passes without an error.
+    const untilListening = () => until(() => clock.timersMs.includes(300), 'the silence is measured');
+    // Bookmarks are signs of life: many times the silence passes without an error.
     const bookmarks = [];
-    for (let i = 0; i < 30; i += 1) bookmarks.push((await changes.next()).value);
+    for (let i = 0; i < 30; i += 1) {
+      const next = changes.next();
+      await until(() => cluster.openWatches === 1, 'it is open');
+      await untilListening();
+      clock.advance(250);
+      bookmarks.push((await next).value);
+    }
     expect(bookmarks.every((change) => change.pod === undefined)).toBe(true);
     cluster.faults.silenceWatches();
     cluster.pods.create({ name: 'a' });
-    const error = await failure(take(changes, 1000));
-    expect(error).toMatchObject({
+    const silent = failure(take(changes, 1000));
+    await untilListening();
+    clock.advance(300);
+    expect(await silent).toMatchObject({
       name: 'KubeError',
       message: expect.stringContaining('no response from the Kubernetes API for 300 ms'),
     });

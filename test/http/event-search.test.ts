@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { maxSearched, maxSearchedForCall } from '../../src/calls/event-search.js';
 import { describeEngines } from '../support/engines.js';
+import { expireLease } from '../support/expire-lease.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
@@ -197,9 +198,10 @@ describeEngines('the timeline of a call', (engine) => {
   });
 
   it('has all events of an id that was used again after its call was recovered', async () => {
-    await start({ LEASE_TTL: '500ms', CALL_INFO_TTL: '1h', CLEANUP_INTERVAL: '100ms' });
+    await start({ CLEANUP_INTERVAL: '100ms' });
     await router.post('/allocate', { call_sid: 'CA1' });
     await router.post('/renew', { call_sid: 'CA1' });
+    await expireLease(engine.redis, 'CA1');
     await until(async () => (await router.get('/calls/CA1')).status === 404, 'its lease has run out');
     await router.post('/allocate', { call_sid: 'CA1' });
     await router.post('/release', { call_sid: 'CA1' });
