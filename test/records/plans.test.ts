@@ -1,4 +1,7 @@
-/** Statements of many records compare no record with every other one, however few rows the planner expects. */
+/**
+ * Statements of many records compare no record with every other one, however few rows the planner expects, and do not read
+ * claims that have ended.
+ */
 import { expect, it } from 'vitest';
 import { describePostgres } from '../support/postgres.js';
 import { pagesWorkflow, storeOf, teamTable } from './fixture.js';
@@ -15,6 +18,16 @@ function comparisons(plan: unknown): number {
         ? Number(value) * Number((plan as Record<string, unknown>)['Actual Loops'])
         : comparisons(value)),
     0,
+  );
+}
+
+/** Entries that the scans of an index returned, with those of deleted rows. */
+function entriesRead(plan: unknown, index: string): number {
+  if (typeof plan !== 'object' || plan === null) return 0;
+  const { 'Index Name': name, 'Actual Rows': rows, 'Actual Loops': loops } = plan as Record<string, unknown>;
+  return Object.values(plan).reduce(
+    (sum: number, value) => sum + entriesRead(value, index),
+    name === index ? Number(rows) * Number(loops) : 0,
   );
 }
 
@@ -64,5 +77,41 @@ describePostgres('the plan', (postgres) => {
     found.release = await compared(queries.release, [workflowId, ids, JSON.stringify(tokens)]);
     found.renew = await compared(queries.renew, [workflowId, ids, ids.map((id) => tokens[id])]);
     expect(Object.entries(found).filter(([, rows]) => rows > 10 * records)).toEqual([]);
+  });
+
+  it('of a finish reads its own claims, not those that have ended since the last vacuum', async () => {
+    const pool = postgres.pool({ max: 1 });
+    await teamTable(pool, records);
+    const store = await storeOf(pool, pagesWorkflow({ retry: { max: 3 } }));
+    const { queries, workflowId } = store.table;
+    await pool.query('ALTER TABLE smart_router.claims SET (autovacuum_enabled = off)');
+    await pool.query('ANALYZE smart_router.claims');
+    await pool.query(
+      "INSERT INTO smart_router.claims (workflow, record_id) SELECT $1, 'ended ' || i FROM generate_series(1, 20000) AS i",
+      [workflowId],
+    );
+    await pool.query('DELETE FROM smart_router.claims');
+    const claims = await store.claim(1, records, 60_000, 0);
+    const ids = claims.map(({ id }) => id);
+    expect(ids).toHaveLength(records);
+    const tokens = JSON.stringify([claims[0]?.token, {}]);
+    const errors = JSON.stringify(Object.fromEntries(ids.map((id) => [id, 'failed'])));
+    const read: Record<string, number> = {};
+    for (const name of [
+      'finish',
+      'finishRetry',
+      'finishUnlocked',
+      'finishRetryUnlocked',
+      'release',
+    ] as const) {
+      await pool.query('BEGIN');
+      const args = [workflowId, ids, tokens, ...(name === 'release' ? [] : [errors])];
+      const { rows } = await pool.query(`EXPLAIN (ANALYZE, FORMAT JSON) ${queries[name]}`, args);
+      await pool.query('ROLLBACK');
+      read[name] = entriesRead(rows, 'claims_pkey');
+    }
+    expect(Object.entries(read).filter(([, entries]) => entries < records || entries > 10 * records)).toEqual(
+      [],
+    );
   });
 });
