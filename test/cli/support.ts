@@ -154,6 +154,8 @@ export const routerEnv: NodeJS.ProcessEnv = {
   METRICS_PORT: 'off',
   REDIS_URL: 'embedded',
   LEADER_ELECTION_ENABLED: 'false',
+  // With many tests on a few cores every event loop is late; other tests cover overload.
+  OVERLOAD_DELAY: 'off',
 };
 
 /** The store of a test file. `emptied` resolves to its address. */
@@ -175,12 +177,11 @@ export function useStore(): { emptied(): Promise<string> } {
 export async function startTestRouter(redisUrl: string, env: NodeJS.ProcessEnv = {}): Promise<RunningRouter> {
   const config = loadConfig({ ...routerEnv, REDIS_URL: redisUrl, ...env }, 'serve');
   const router = await startRouter(config, { log: silentLogger });
-  for (let tries = 0; tries < 200; tries++) {
+  await until(async () => {
     const { pools } = await router.context.store.snapshot();
-    if (pools.reduce((sum, pool) => sum + pool.assigned, 0) === 4) return router;
-    await new Promise((resolve) => setTimeout(resolve, 25));
-  }
-  throw new Error('the pods of the test router were not registered');
+    return pools.reduce((sum, pool) => sum + pool.assigned, 0) === 4;
+  }, 'the pods of the test router are registered');
+  return router;
 }
 
 export type Handler = (

@@ -2,7 +2,7 @@
 import { afterEach, expect, it } from 'vitest';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { describeOneEngine } from '../support/engines.js';
-import { startTestRouter, type TestRouter } from '../support/router.js';
+import { impatient, startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
 const adminKey = 'admin-key-0123456789';
@@ -121,7 +121,7 @@ describeBrowser('the console and its router', (browser) => {
     });
 
     it('is stale when only the store does not answer', async () => {
-      const router = await startTestRouter(engine.url);
+      const router = await startTestRouter(engine.url, impatient);
       const page = await browser.open(`${router.url}/#/overview`, { expectNetworkErrors: true });
       try {
         await page.getByRole('img', { name: 'gold: 2 pods, 0 calls. 2 free' }).waitFor();

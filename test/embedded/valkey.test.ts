@@ -272,7 +272,7 @@ describe('starting and stopping', () => {
     const server = await start({ onCrash: (error) => crashes.push(error) });
     const redis = client(server.port, { maxRetriesPerRequest: 0, retryStrategy: () => null });
     await redis.call('SHUTDOWN', 'NOSAVE').catch(() => {});
-    await expect.poll(() => crashes.length).toBe(1);
+    await expect.poll(() => crashes.length, { timeout: 40_000 }).toBe(1);
     expect(crashes[0]?.message).toMatch(/embedded Valkey stopped: it exited with code 0/);
     expect(crashes[0]?.message).toMatch(/ready to exit/);
     await server.stop();

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { describeOneEngine } from '../support/engines.js';
-import { startTestRouter, type TestRouter } from '../support/router.js';
+import { impatient, startTestRouter, type TestRouter } from '../support/router.js';
 
 const apiKey = 'api-key-0123456789';
 const adminKey = 'admin-key-0123456789';
@@ -197,6 +197,7 @@ describeOneEngine('access', (engine) => {
       SMART_ROUTER_ADMIN_KEY: adminKey,
       EXOTEL_WEBHOOK_TOKEN: 'exotel-secret',
       LOG_LEVEL: 'trace',
+      ...impatient,
     });
     const fields = { CallSid: 'CA1', From: '+15550001111', To: '+15550002222', Caller: '+15550001111' };
     const query = new URLSearchParams({ ...fields, token: 'exotel-secret' });

@@ -4,7 +4,7 @@ import type { ActiveAlert } from '../../src/observe/alerts.js';
 import { describeOneEngine } from '../support/engines.js';
 import { holdGhosts } from '../support/held-removals.js';
 import { looked } from '../support/history-round.js';
-import { startTestRouter, type TestRouter } from '../support/router.js';
+import { impatient, startTestRouter, type TestRouter } from '../support/router.js';
 import { SkippingClock } from '../support/skipping-clock.js';
 import { until } from '../support/until.js';
 
@@ -89,7 +89,7 @@ describeOneEngine('alerts', (engine) => {
   });
 
   it('report an unreachable store while it is unreachable', async () => {
-    const router = await start();
+    const router = await start(impatient);
     await engine.pause();
     await lasted(router, 6_000);
     expect(await alerts(router)).toEqual([
@@ -102,14 +102,14 @@ describeOneEngine('alerts', (engine) => {
 
   it('report an unreachable store also on a router that has never reached it, which writes nothing', async () => {
     await engine.pause();
-    const router = await start({}, { ready: false });
+    const router = await start(impatient, { ready: false });
     await lasted(router, 6_000);
     expect(await names(router)).toEqual(['calls.store_down']);
   });
 
   it('name REDIS_URL if the store rejects its user or password', async () => {
     const url = engine.url.replace('redis://', 'redis://stranger:wrong@');
-    const router = await startTestRouter(url, quiet, { clock, ready: false });
+    const router = await startTestRouter(url, { ...quiet, ...impatient }, { clock, ready: false });
     routers.push(router);
     // On a busy machine the first check may fail before Redis has replied.
     await until(async () => {

@@ -5,7 +5,7 @@ import { allocateFor } from '../../src/http/allocation.js';
 import type { App } from '../../src/http/context.js';
 import { describeEngines } from '../support/engines.js';
 import { postBytes, rawConnection } from '../support/raw-http.js';
-import { startTestRouter, type TestRouter } from '../support/router.js';
+import { impatient, startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
 const patient = { REQUEST_TIMEOUT: '20s', REDIS_COMMAND_TIMEOUT: '20s', STATIC_PODS: 'gold-1=gold' };
@@ -18,7 +18,7 @@ describeEngines('deadlines', (engine) => {
   });
 
   it('with the store paused every endpoint that needs it is 503 in time, and afterwards no pod was taken', async () => {
-    router = await startTestRouter(engine.url);
+    router = await startTestRouter(engine.url, impatient);
     await router.post('/allocate', { call_sid: 'known' });
     await engine.pause();
     const answers = await Promise.all([
@@ -60,7 +60,7 @@ describeEngines('deadlines', (engine) => {
   });
 
   it('with the store unreachable from the start it answers 503, and says why in its log', async () => {
-    router = await startTestRouter('redis://127.0.0.1:1', {}, { ready: false });
+    router = await startTestRouter('redis://127.0.0.1:1', impatient, { ready: false });
     const answer = await router.post('/allocate', { call_sid: 'CA1' });
     expect([answer.status, answer.body.code]).toEqual([503, 'store_unavailable']);
     expect((await router.get('/health')).status).toBe(200);

@@ -4,7 +4,7 @@ import type { Point } from '../../src/calls/history/points.js';
 import { parseRow, withoutDuplicates } from '../../src/calls/history/rows.js';
 import { describeEngines, nativeAvailable, redisCluster } from '../support/engines.js';
 import { looked } from '../support/history-round.js';
-import { startTestRouter, type TestRouter } from '../support/router.js';
+import { impatient, startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
 const quiet = { CLEANUP_INTERVAL: '20m', RECONCILE_INTERVAL: '1h', LEADER_ELECTION_ENABLED: 'true' };
@@ -15,8 +15,8 @@ describeEngines('the history', (engine) => {
     await engine.resume();
     await Promise.all(routers.splice(0).map((router) => router.stop()));
   });
-  const start = async (name: string) => {
-    const router = await startTestRouter(engine.url, { ...quiet, POD_NAME: name });
+  const start = async (name: string, env: Record<string, string> = {}) => {
+    const router = await startTestRouter(engine.url, { ...quiet, POD_NAME: name, ...env });
     routers.push(router);
     return router;
   };
@@ -59,7 +59,7 @@ describeEngines('the history', (engine) => {
   });
 
   it('continues after an outage of the store: nothing is lost or counted twice, no loop crashes', async () => {
-    const router = await start('router-a');
+    const router = await start('router-a', impatient);
     await router.post('/allocate', { call_sid: 'CA1' });
     await looked(router);
     await engine.pause();
@@ -96,7 +96,7 @@ describeEngines('the history', (engine) => {
   });
 
   it('is read once for equal requests, and for at most four different ones at a time', async () => {
-    const router = await start('router-a');
+    const router = await start('router-a', impatient);
     await looked(router);
     await engine.pause();
     const same = Array.from({ length: 20 }, () => router.get('/history?minutes=360'));

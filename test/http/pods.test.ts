@@ -279,7 +279,8 @@ describeOneEngine('lists over HTTP', (engine) => {
 
   it('300 calls come complete in pages, each once', async () => {
     const sids = Array.from({ length: 300 }, (_, i) => `call ${i}/ü`);
-    await Promise.all(sids.map((call_sid) => router.post('/allocate', { call_sid })));
+    const given = await Promise.all(sids.map((call_sid) => router.post('/allocate', { call_sid })));
+    expect(given.map(({ status }) => status)).toEqual(sids.map(() => 200));
     for (const limit of [13, 100]) {
       const found = (await readAll(`/calls?limit=${limit}`, 'calls')).flat();
       expect(found.map(({ call_sid }) => call_sid).sort()).toEqual([...sids].sort());

@@ -5,7 +5,7 @@ import { describeEngines, type Engine, startPreferred } from '../support/engines
 import { expireLease } from '../support/expire-lease.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { addJob, jobOf, jobsTable, recordsModule } from '../support/records-module.js';
-import { startTestRouter, type TestRouter } from '../support/router.js';
+import { impatient, startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
 describeEngines('recoveries', (engine) => {
@@ -165,7 +165,7 @@ describeEngines('recoveries', (engine) => {
   });
 
   it('are unknown while the store is unreachable', async () => {
-    router = await startTestRouter(engine.url);
+    router = await startTestRouter(engine.url, impatient);
     await engine.pause();
     expect((await router.get('/recoveries')).status).toBe(503);
   });

@@ -2,7 +2,7 @@
 import { afterEach, expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
 import { ghosts, holdGhosts } from '../support/held-removals.js';
-import { dump, startTestRouter, type TestRouter } from '../support/router.js';
+import { dump, impatient, startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
 // Only requested rounds: two more lists would remove the pods without a confirmation.
@@ -92,7 +92,7 @@ describeEngines('removals', (engine) => {
   });
 
   it('are unknown, not empty, while the store is unreachable', async () => {
-    router = await startTestRouter(engine.url, quiet);
+    router = await startTestRouter(engine.url, { ...quiet, ...impatient });
     await engine.pause();
     const [status, list, confirmation, text] = await Promise.all([
       router.get('/status'),

@@ -1,7 +1,7 @@
 /** Tiers and merchants at run time: three forms, versions, conversion under load, other replicas, lost stores. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
-import { baseEnv, dump, startTestRouter, type TestRouter } from '../support/router.js';
+import { baseEnv, dump, impatient, startTestRouter, type TestRouter } from '../support/router.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 
@@ -304,7 +304,7 @@ describeEngines('settings over HTTP', (engine) => {
   it('does not change a store of another data version, although it answers later', async () => {
     const way = await tcpProxy(Number(new URL(engine.url).port));
     await way.down();
-    const other = await startTestRouter(`redis://127.0.0.1:${way.port}`, {}, { ready: false });
+    const other = await startTestRouter(`redis://127.0.0.1:${way.port}`, impatient, { ready: false });
     others.push(other);
     await engine.redis.set('voice:data:version', 9);
     const before = await dump(engine.redis);

@@ -1,7 +1,7 @@
 /** The audit over HTTP, on request of an operator and by the leader. */
 import { afterEach, expect, it } from 'vitest';
 import { describeEngines } from '../support/engines.js';
-import { startTestRouter, type TestRouter } from '../support/router.js';
+import { impatient, startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
 // No loop repairs what a test has broken.
@@ -72,7 +72,7 @@ describeEngines('the audit', (engine) => {
   });
 
   it('without the store is 503, not a result without violations', async () => {
-    router = await startTestRouter(engine.url, quiet);
+    router = await startTestRouter(engine.url, { ...quiet, ...impatient });
     await engine.pause();
     const { status, body } = await router.get('/audit');
     expect([status, body.code]).toEqual([503, 'store_unavailable']);

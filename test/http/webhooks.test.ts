@@ -1,7 +1,7 @@
 /** The providers' webhooks without tokens: answers, escaping, release by status. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { describeOneEngine } from '../support/engines.js';
-import { startTestRouter, type TestRouter } from '../support/router.js';
+import { impatient, startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
 const env = { STATIC_PODS: 'gold-1=gold', VOICE_AGENT_BASE_URL: 'wss://voice.example.com' };
@@ -171,6 +171,8 @@ describeOneEngine('webhooks', (engine) => {
   });
 
   it('a final status is 200 also while the store is unreachable, with a log line', async () => {
+    await router.stop();
+    router = await startTestRouter(engine.url, { ...env, ...impatient });
     await router.post('/allocate', { call_sid: 'C1' });
     await engine.pause();
     try {

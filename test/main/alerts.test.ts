@@ -12,7 +12,7 @@ import { type Engine, startPreferred } from '../support/engines.js';
 import { holdGhosts } from '../support/held-removals.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { jobsTable, recordsModule } from '../support/records-module.js';
-import { startTestRouter, type TestRouter } from '../support/router.js';
+import { impatient, startTestRouter, type TestRouter } from '../support/router.js';
 import { SkippingClock } from '../support/skipping-clock.js';
 import { until } from '../support/until.js';
 
@@ -104,7 +104,7 @@ describe('a router without a database', () => {
 
   it('neither fires nor resolves held removals while the store is down', async () => {
     const hook = await receiver();
-    const router = await serve({ ALERT_WEBHOOK_URL: hook.url });
+    const router = await serve({ ALERT_WEBHOOK_URL: hook.url, ...impatient });
     await holdGhosts(router);
     await settled(router);
     await until(() => hook.received.length > 0, 'it is sent');
@@ -154,7 +154,7 @@ describe('a router without a database', () => {
 
   it('sends that the store is down, and when it responds again', async () => {
     const hook = await receiver();
-    const router = await serve({ ALERT_WEBHOOK_URL: hook.url });
+    const router = await serve({ ALERT_WEBHOOK_URL: hook.url, ...impatient });
     await settled(router);
     await engine.pause();
     try {
@@ -295,6 +295,7 @@ describeOnePostgres('a router with records', (postgres) => {
     expect(sent(hook)).toEqual([]);
     await stick(1);
     await stuck(11);
+    await until(() => hook.received.length > 0, 'it is sent');
     expect(sent(hook)).toEqual(['trigger records.stuck_warning jobs warning']);
     expect(hook.received[0]?.body.summary).toBe('jobs: 11 records are stuck in Processing (more than 10)');
     // Still more than four fifths.
@@ -303,6 +304,7 @@ describeOnePostgres('a router with records', (postgres) => {
     expect(hook.received).toHaveLength(1);
     await pool.query('DELETE FROM jobs');
     for (let minute = 0; minute < 4; minute += 1) await stuck(0);
+    await until(() => hook.received.length > 1, 'the resolve is sent');
     expect(sent(hook)).toEqual([
       'trigger records.stuck_warning jobs warning',
       'resolve records.stuck_warning jobs warning',

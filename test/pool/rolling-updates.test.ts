@@ -8,7 +8,7 @@ import type { Cluster } from '../support/cluster.js';
 import { describeEngines } from '../support/engines.js';
 import { openFleet } from '../support/fleet.js';
 import { checkInvariants } from '../support/invariants.js';
-import type { TestRouter } from '../support/router.js';
+import { impatient, type TestRouter } from '../support/router.js';
 import { tcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 
@@ -190,7 +190,7 @@ describeEngines('rolling updates and crashes', (engine) => {
     const proxy = await tcpProxy(Number(new URL(engine.url).port));
     const { cluster, router } = await open(
       ['agent-0', 'agent-1'],
-      watchOnly,
+      { ...watchOnly, ...impatient },
       `redis://127.0.0.1:${proxy.port}`,
     );
     const { pod_name } = await allocate(router, 'c1');

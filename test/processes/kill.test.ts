@@ -9,6 +9,7 @@ import {
   isIdle,
   pause,
   quickTimes,
+  type RouterEnv,
   type RouterProcess,
   release,
   renew,
@@ -32,12 +33,19 @@ const env = {
   }),
   STATIC_PODS: Array.from({ length: podCount }, (_, i) => `agent-${i}`).join(','),
 };
+/** For calls that must outlive the test on a busy machine. */
+const patient = {
+  LEASE_TTL: '1m',
+  CALL_INFO_TTL: '5m',
+  REQUEST_TIMEOUT: '20s',
+  REDIS_COMMAND_TIMEOUT: '20s',
+};
 const leaseMs = 2000;
 const loadMs = 10_000;
 
 describeOneEngine('killing routers', (engine) => {
-  const start = async () => {
-    const router = await startRouter({ ...env, REDIS_URL: engine.url });
+  const start = async (extra: RouterEnv = {}) => {
+    const router = await startRouter({ ...env, ...extra, REDIS_URL: engine.url });
     await untilServing(router, podCount);
     return router;
   };
@@ -77,7 +85,7 @@ describeOneEngine('killing routers', (engine) => {
   });
 
   it('leaves its calls with the survivor: same call, same pod, same fence', async () => {
-    const [survivor, victim] = [await start(), await start()];
+    const [survivor, victim] = [await start(patient), await start(patient)];
     const sids = Array.from({ length: 15 }, (_, i) => `call-${i}`);
     const given = await Promise.all(sids.map((sid) => allocate(victim, sid)));
     await victim.signal('SIGKILL');
@@ -91,8 +99,10 @@ describeOneEngine('killing routers', (engine) => {
   });
 
   it('a killed leader is replaced, with a new epoch, and calls that are not renewed end', async () => {
-    const first = await start();
-    const second = await start();
+    // The calls are allocated and then renewed within it, and one must end by it.
+    const lease = { ...patient, LEASE_TTL: '6s' };
+    const first = await start(lease);
+    const second = await start(lease);
     expect(await leads(first)).toBe(true);
     expect(await leads(second)).toBe(false);
     const epoch = Number(await engine.redis.get('voice:leader:epoch'));
@@ -112,10 +122,11 @@ describeOneEngine('killing routers', (engine) => {
   });
 
   it('a clean stop answers requests in flight, and does not wait for idle connections', async () => {
-    const survivor = await start();
+    const survivor = await start(patient);
     const proxy = await tcpProxy(engine.port);
     const leaver = await startRouter({
       ...env,
+      ...patient,
       REDIS_URL: `redis://127.0.0.1:${proxy.port}`,
       SHUTDOWN_TIMEOUT: '1h',
     });

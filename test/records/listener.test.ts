@@ -40,15 +40,16 @@ describePostgres('wake-ups', (postgres) => {
 
     // With the one that was woken still there, it could take them first.
     await loop.stop();
+    await until(async () => (await listeners()) === 0, 'its connection is closed');
     const busy = gate();
     const slow = pagesWorkflow({ concurrency: 1, process: () => busy.opened });
     const other = startable(postgres, { pool, workflows: [slow], poll: '1h' });
     await pool.query("INSERT INTO pages (url) VALUES ('y'), ('z')");
     await other.start();
     await until(async () => (await statuses(pool)).Processing === 2, 'the other has taken both');
-    const before = await listeners();
+    await until(async () => (await listeners()) === 1, 'the other listens');
     await startable(postgres, { pool, workflows: [pagesWorkflow()], poll: '1h' }).start();
-    await until(async () => (await listeners()) > before, 'it listens, too');
+    await until(async () => (await listeners()) > 1, 'it listens, too');
     const stopped = other.stop();
     await until(async () => (await statuses(pool)).Completed === 3, 'the release woke it');
     busy.open();

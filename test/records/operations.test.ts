@@ -95,7 +95,7 @@ describePostgres('record operations', (postgres) => {
 
     it('requeues a claim past its timeout and grace although its worker is alive', async () => {
       await claim(ids[0], '1 s', { claimedAgo: '91 s' });
-      await claim(ids[1], '1 s', { claimedAgo: '89 s' });
+      await claim(ids[1], '1 s', { claimedAgo: '75 s' });
       const counts = await deskOf().reset('pages', { ids: ids.slice(0, 2), dryRun: false });
       expect(counts.records.map(({ outcome }) => outcome)).toEqual(['requeued', 'skipped']);
     });

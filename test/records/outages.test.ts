@@ -83,6 +83,8 @@ describeOnePostgres('without a session', (postgres) => {
         }),
       ],
     });
+    // The session timeout is for the waits, not for the first connects.
+    for (const client of [await pool.connect(), await pool.connect()]) client.release();
     const run = loop.runOnce();
     const failed = () => loop.log.said('no session to finish records');
     await until(() => failed().length === 2, 'two tries fail');

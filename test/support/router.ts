@@ -63,13 +63,17 @@ export const baseEnv = {
   CLEANUP_INTERVAL: '200ms',
   RECONCILE_INTERVAL: '300ms',
   TIER_CONFIG_REFRESH_INTERVAL: '200ms',
-  REQUEST_TIMEOUT: '1s',
-  REDIS_COMMAND_TIMEOUT: '800ms',
+  // A busy machine is not a store that does not answer.
+  REQUEST_TIMEOUT: '20s',
+  REDIS_COMMAND_TIMEOUT: '15s',
   SHUTDOWN_TIMEOUT: '5s',
   // With many tests on a few cores every event loop is late; other tests cover overload.
   OVERLOAD_DELAY: 'off',
   LOG_LEVEL: 'debug',
 };
+
+/** For tests in which the store does not answer. */
+export const impatient = { REQUEST_TIMEOUT: '1s', REDIS_COMMAND_TIMEOUT: '800ms' };
 
 /** Resolves when the static pods are registered; with `ready: false` at once, for a store that does not answer. */
 export async function startTestRouter(

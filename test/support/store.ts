@@ -12,6 +12,7 @@ import {
 import { WaitStore } from '../../src/calls/store/wait-store.js';
 import { systemClock } from '../../src/clock.js';
 import { type PoolId, parseTierConfig, poolsOf, serializeTierConfig } from '../../src/config/tiers.js';
+import { until } from './until.js';
 
 export const testTimes: LeaseTimes = {
   leaseTtlMs: 900_000,
@@ -82,6 +83,8 @@ export async function openStore(url: string, options: TestStoreOptions = {}): Pr
     pool.id,
     pool.kind === 'shared' ? `shared:${pool.maxConcurrent}` : 'exclusive',
   ]);
+  // A command waits for half of its timeout until the connection is there: too short for a hasty one.
+  await until(() => connection.command('ping', (client) => client.ping()), 'the store answers');
   await connection.run('setTiers', [serializeTierConfig(config), 'init', '', 'test', ...kinds]);
   const epoch = await pools.takeEpoch();
   const ask: TestStore['ask'] = (callSid, chain, extra = {}) =>
