@@ -3,7 +3,9 @@ import { checkNode } from '../../src/cli/doctor/examine.js';
 import { toFailure } from '../../src/cli/failure.js';
 import { age, countdown, span } from '../../src/cli/format.js';
 import { run } from '../../src/cli/index.js';
+import { systemClock } from '../../src/clock.js';
 import type { RunningRouter } from '../../src/main/router.js';
+import { until } from '../support/until.js';
 import { capture } from './capture.js';
 import { startTestRouter, useStore } from './support.js';
 
@@ -32,10 +34,18 @@ describe('on a terminal', () => {
   it('drain --wait shows calls left and time, on one line that is cleared at the end', async () => {
     const call = { callSid: 'CA1', merchantId: '', provider: 'twilio', flow: 'v2', template: 't' };
     const { podName } = await router.context.router.allocate(call);
-    const { code, err } = await onTerminal(['drain', podName, '--wait', '1500ms'], { NO_COLOR: '1' });
-    expect(code).toBe(7);
-    expect(err).toContain(`\r\u001b[2Kdraining ${podName}: 1 call left, 0s of 1s`);
-    expect(err).toMatch(/\r\u001b\[2Ksmart-router: 1 call still live/);
+    const screen = capture({ tty: true });
+    let nowMs = 0;
+    const clock = { ...systemClock, monotonic: () => nowMs };
+    const args = ['drain', podName, '--wait', '1m', '--url', router.url];
+    const ended = run(args, { NO_COLOR: '1' }, { streams: screen.streams, clock });
+    const progress = `\r\u001b[2Kdraining ${podName}: 1 call left, 0s of 1m 0s`;
+    await until(() => screen.err().includes(progress), 'progress is shown');
+    nowMs = 60_000;
+    // It answers the drain at once, with the live call.
+    await router.stop();
+    expect(await ended).toBe(7);
+    expect(screen.err()).toMatch(/\r\u001b\[2Ksmart-router: 1 call still live/);
   });
 });
 

@@ -78,7 +78,10 @@ const reasons: Readonly<Record<string, string | undefined>> = {
 
 async function listWaiting({ api, options }: GivenRouter<Options>): Promise<Outcome> {
   const { body, nowMs } = await readAll(api, 'waiting');
-  body.sort((a, b) => byText(a.waiting_since, b.waiting_since) || byText(a.call_sid, b.call_sid));
+  body.sort(
+    (a, b) =>
+      byText(a.waiting_since, b.waiting_since) || a.position - b.position || byText(a.call_sid, b.call_sid),
+  );
   return listOutcome('waiting', body, options.limit, {
     noun: 'call',
     empty: 'no waiting calls',

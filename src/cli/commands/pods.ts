@@ -200,6 +200,8 @@ export const undrain = routerCommand({
 });
 
 const pollIntervalMs = 1000;
+/** Until the drain request has arrived: before it, the pod is not draining yet. */
+const arrivalIntervalMs = 100;
 
 /** A pod that was deleted has no expiry. */
 type DrainResult = Omit<Drained, 'drain_expires_at'> & Partial<Drained>;
@@ -318,33 +320,32 @@ class DrainWait {
   async #watch(signal: AbortSignal): Promise<void> {
     const { clock, output } = this.cli;
     let shown: number | undefined;
-    // After the drain request: before it, the pod is not draining yet.
-    await clock.sleep(100, signal);
+    await clock.sleep(arrivalIntervalMs, signal);
     while (!signal.aborted) {
       try {
         const { body, nowMs } = await readPod(this.api, this.pod, signal);
         this.#calls = body.calls.length;
         this.#drainingUntil = body.draining_until;
-        this.#isAcknowledged ||= body.is_draining;
+        this.#isAcknowledged ||= body.is_draining || body.draining_until !== null;
         this.#hasReported = body.last_report_at !== null;
         this.#nowMs = nowMs;
       } catch {
         // Reported by the drain request.
       }
       if (signal.aborted) return;
-      if (this.#calls !== undefined) {
+      if (this.#isAcknowledged && this.#calls !== undefined) {
         const left = `draining ${clean(this.pod)}: ${count(this.#calls, 'call')} left`;
         if (output.showsProgress) output.progress(`${left}, ${this.#waited()} of ${span(this.waitMs)}`);
         else if (!this.quiet && this.#calls !== shown) output.err(left);
         shown = this.#calls;
       }
-      await clock.sleep(pollIntervalMs, signal);
+      await clock.sleep(this.#isAcknowledged ? pollIntervalMs : arrivalIntervalMs, signal);
     }
   }
 }
 
 function expiryLine({ drain_expires_at: at }: DrainResult, nowMs: number): string {
   if (at === undefined) return '';
-  const left = formatDuration(Math.round(Math.max(0, Date.parse(at) - nowMs) / 1000) * 1000);
+  const left = formatDuration(Math.floor(Math.max(0, Date.parse(at) - nowMs) / 1000) * 1000);
   return `The drain expires at ${at} (in ${left}).\n`;
 }
