@@ -1,8 +1,8 @@
 -- Claims up to $2 queued records for worker $3: marks and claims them in one statement, in their order.
 -- $1 workflow, $2 how many, $3 worker, $4 timeout in ms, the rest as in {pick}: pick.sql, or with a limit per key
 -- pick_limited.sql.
--- Rows are found again by `= ANY`, never by a join: a planner that expects one row joins by nested loops, and one that
--- expects many reads the whole table.
+-- Rows are found again by `= ANY`, not by a join: a planner that expects one row joins by nested loops, and one that expects
+-- many reads the whole table. The FULL JOIN at the end can only become a hash or merge join.
 WITH picked AS MATERIALIZED (
 {pick}
 ), numbered AS MATERIALIZED (

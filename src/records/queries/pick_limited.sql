@@ -9,7 +9,7 @@
     SELECT keys.hash, {free_places} AS free FROM (SELECT DISTINCT hash FROM locked WHERE hash IS NOT NULL) AS keys
   )
   SELECT locked.id::{id_type} AS id
-  -- FULL and CASE: no nested loop, as in finish.sql.
+  -- FULL and CASE: no nested loop, as in claim.sql.
   FROM locked FULL JOIN places ON places.hash = locked.hash
   WHERE CASE WHEN locked.hash IS NULL THEN true ELSE locked.rank <= places.free END
   ORDER BY locked.place
