@@ -266,9 +266,6 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
   // Known when the statement is planned: a batch without errors then costs no lookup per record.
   const hasErrors = "$4::jsonb <> '{}'";
   const writtenId = 'id::text COLLATE "default"';
-  // The planner must not see how many ids there are: for 500 it chooses a bitmap scan of all claims of the workflow, with those
-  // that have ended since the last vacuum. Old statistics of a nearly empty table can still mislead it, to an index scan.
-  const givenIds = 'ARRAY(SELECT unnest($2::text[]))';
   // The token of claim `c` is the one given in $3 (`idsAndTokens`).
   const hasToken = 'c.token = coalesce(($3::jsonb -> 1 ->> c.record_id)::bigint, ($3::jsonb ->> 0)::bigint)';
   const isTimedOut = "c.claimed_at + (c.timeout_ms + $4::bigint) * interval '1 ms' < now()";
@@ -330,8 +327,8 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     range: '',
     lock: 'KEY SHARE',
     unlocked: '',
-    finished_ids: givenIds,
-    released: `c.record_id = ANY(${givenIds}) AND ${hasToken}`,
+    finished_ids: 'ARRAY(SELECT unnest($2::text[]))',
+    released: `c.record_id = ANY(ARRAY(SELECT unnest($2::text[]))) AND ${hasToken}`,
     renewed: 'claimed_at = now()',
     requeued_from: processing,
     ...{ set_limit_key: '', limit_column: '', limit_value: '', pick: '', judge: '', or_waiting: '' },
