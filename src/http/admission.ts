@@ -11,7 +11,7 @@
  *
  * Two measures: the requests in flight, at most `maxInFlight` for a new call and twice that for all; and the delay of the
  * event loop. If the loop was late in three samples in a row, the limit for new calls shrinks below the number in flight.
- * From then on it shrinks with every late sample, and grows again while the loop is on time. One long pause (garbage
+ * From then on it shrinks with every late sample, and grows again while the loop is on time or idle. One long pause (garbage
  * collection, a large sync) is not an overload. The delay never brings the limit below `minLimit`: a slow machine with few
  * callers rejects none of them.
  *
@@ -131,16 +131,18 @@ export class Admission {
     return this.#inFlight <= this.#limit;
   }
 
-  /** Samples the delay of the event loop while requests arrive or are in flight: an idle router has no timer. */
+  /** Samples the delay of the event loop while requests arrive or are in flight, or the limit is lowered: an idle router has no timer. */
   #sample(delayMs: number): void {
     this.#isSampling = true;
     const startMs = this.#clock.monotonic();
     const sample = () => {
-      this.#adjust(this.#clock.monotonic() - startMs - sampleEveryMs, delayMs);
-      this.#isSampling = this.#inFlight + this.#arrivals > 0;
+      const isIdle = this.#inFlight + this.#arrivals === 0;
       this.#arrivals = 0;
+      // Doubled, not reset: a gap of 20 ms does not end an overload.
+      if (isIdle) this.#limit = Math.min(this.#maxInFlight, 2 * this.#limit);
+      else this.#adjust(this.#clock.monotonic() - startMs - sampleEveryMs, delayMs);
+      this.#isSampling = !isIdle || this.isLate;
       if (this.#isSampling) return this.#sample(delayMs);
-      this.#limit = this.#maxInFlight;
       this.#startWindow();
     };
     this.#clock.after(sampleEveryMs, sample, { unref: true });

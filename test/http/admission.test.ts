@@ -106,14 +106,14 @@ it('with fewer in flight than the minimum limit no request is rejected, for any 
   expect(admission.enter('call')).toBe(true);
 });
 
-it('requests of strangers alone show that the loop is late, and an idle router recovers at once', () => {
+it('requests of strangers alone show that the loop is late, and an idle router recovers in 80 ms, also on a slow machine', () => {
   const { clock, admission, look } = setUp({ lateMs: 40 });
   for (let i = 0; i < 3; i++) {
     admission.arrived();
     look(1);
   }
-  expect(admission.isLate).toBe(true);
-  look(1);
+  expect([admission.isLate, admission.callLimit]).toEqual([true, minLimit]);
+  look(4);
   expect([admission.isLate, clock.timersMs]).toEqual([false, []]);
 });
 
@@ -134,7 +134,7 @@ it('one long pause among samples on time is not an overload', () => {
   expect(admission.callLimit).toBe(1000);
 });
 
-it('the limit grows step by step while the loop is on time, and at once when nothing is in flight', () => {
+it('the limit grows step by step while the loop is on time, and doubles when nothing is in flight', () => {
   const { clock, admission, enter, leave, look } = setUp({ lateMs: 40 });
   enter(500);
   look(6);
@@ -144,8 +144,12 @@ it('the limit grows step by step while the loop is on time, and at once when not
   look(6);
   expect(admission.callLimit).toBeGreaterThan(low);
   expect(admission.callLimit).toBeLessThan(500);
+  const before = admission.callLimit;
   leave(500);
   look(1);
+  // One gap between two bursts is not the end of an overload.
+  expect(admission.callLimit).toBe(2 * before);
+  look(3);
   expect([admission.callLimit, clock.timersMs]).toEqual([1000, []]);
 });
 
