@@ -32,14 +32,14 @@ const liveColumns: readonly Column<Call>[] = [
   merchantColumn,
   {
     head: 'Running for',
-    width: '88px',
+    width: '104px',
     spare: 1,
     sort: (call) => -Date.parse(call.allocated_at),
     cell: (call) => <Age since={call.allocated_at} />,
   },
   {
     head: 'Lease ends in',
-    width: '98px',
+    width: '114px',
     narrow: '86px',
     sort: (call) => call.lease_expires_at ?? '9',
     cell: (call) => <Countdown until={call.lease_expires_at} />,
