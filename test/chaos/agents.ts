@@ -20,7 +20,8 @@ export class Life {
   readonly listensFromMs: number;
   readonly #client: Client;
   readonly #reporter: Reporter;
-  #sentMs = 0;
+  /** When its last report was written. */
+  reportedMs = 0;
 
   constructor(
     readonly pod: string,
@@ -73,7 +74,7 @@ export class Life {
   }
 
   #list(): string[] {
-    this.#sentMs = Date.now();
+    this.reportedMs = Date.now();
     return [...this.serving.keys()];
   }
 
@@ -90,18 +91,18 @@ export class Life {
     this.isKnown = true;
     for (const sid of renewed) {
       const call = this.serving.get(sid);
-      if (call) this.history.reported(call, this.#sentMs);
+      if (call) this.history.reported(call, this.reportedMs);
     }
     for (const sid of adopted) {
       const call = this.serving.get(sid);
-      if (call) this.history.adopted(call, fences[sid], this.#sentMs);
+      if (call) this.history.adopted(call, fences[sid], this.reportedMs);
     }
   }
 
   #drop(sid: string): void {
     const call = this.serving.get(sid);
     if (!call) return;
-    this.history.denied(call, 'the router told its agent to drop it', this.#sentMs);
+    this.history.denied(call, 'the router told its agent to drop it', this.reportedMs);
     this.hangUp(call, 'a conflict');
   }
 }

@@ -166,7 +166,9 @@ export class Callers {
     const { sid, fence } = call;
     const sentMs = Date.now();
     const first = await this.#post('/api/v1/release', { call_sid: sid, fence });
-    const isSafe = life?.isAlive && history.isPromised(call) && !history.isLost(sentMs);
+    // A report that was written since then does not name the call: after a new generation it ends the call at once.
+    const isSafe =
+      life?.isAlive && life.reportedMs < sentMs && history.isPromised(call) && !history.isLost(sentMs);
     if (first.status === 404 && isSafe && call.fence === fence)
       history.violated(`5: ${sid} was promised until ${call.leaseUntilMs}, and is not there to be released`);
     if (first.status === 0 || first.status === 503) {
