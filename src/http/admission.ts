@@ -131,7 +131,10 @@ export class Admission {
     return this.#inFlight <= this.#limit;
   }
 
-  /** Samples the delay of the event loop while requests arrive or are in flight, or the limit is lowered: an idle router has no timer. */
+  /**
+   * Samples the delay of the event loop while requests arrive or are in flight, or while the limit is lowered: an idle router
+   * has no timer.
+   */
   #sample(delayMs: number): void {
     this.#isSampling = true;
     const startMs = this.#clock.monotonic();

@@ -10,9 +10,9 @@ import type { Clock } from '../clock.js';
  * The heap grows to 1.3 times what was live after the last collection. On a machine with much memory V8 allows up to four
  * times: a leader with 5,000 pods then took up to 250 MB, of which 35 MB were live; with this limit 160 to 165 MB.
  *
- * V8 no longer allocates objects in the old space because earlier ones of the same line of code have survived, as they do in
- * the first reconcile and in an overload. The garbage of later requests then needed full collections: up to 23 in 14 s instead
- * of 2.
+ * New objects do not start in the old space. By default V8 puts them there when earlier objects of the same line of code have
+ * survived, as they do in the first reconcile and in an overload. The garbage of later requests then needs full collections: up
+ * to 23 in 14 s instead of 2.
  *
  * The main thread collects young objects alone, in 1.5 to 4 ms. With helper threads it waited up to 50 ms for those without a
  * core.

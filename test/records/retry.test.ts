@@ -25,6 +25,16 @@ const fails = () => {
 };
 
 describePostgres('a failed record', (postgres) => {
+  /** One record has failed, and waits for its retry. */
+  const oneWaits = async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 1);
+    const workflow = pagesWorkflow({ process: fails, retry: { max: 2, backoff: '1h' } });
+    const loop = startable(postgres, { pool, workflows: [workflow] });
+    expect(await loop.runOnce()).toMatchObject({ retried: 1 });
+    return { pool, workflow, recovery: recovers(postgres, { pool, workflows: [workflow] }) };
+  };
+
   it('is queued again after growing pauses, then goes to Failed', async () => {
     const pool = postgres.pool();
     await teamTable(pool, 1);
@@ -134,13 +144,7 @@ describePostgres('a failed record', (postgres) => {
   });
 
   it('whose worker died in the retry does not wait for a retry, and keeps its resets', async () => {
-    const pool = postgres.pool();
-    await teamTable(pool, 1);
-    const workflow = pagesWorkflow({ process: fails, retry: { max: 2, backoff: '1h' } });
-    expect(await startable(postgres, { pool, workflows: [workflow] }).runOnce()).toMatchObject({
-      retried: 1,
-    });
-    const recovery = recovers(postgres, { pool, workflows: [workflow] });
+    const { pool, workflow, recovery } = await oneWaits();
     // The first reset has no pause.
     for (let death = 1; death <= 2; death += 1) {
       await pool.query(skipPause);
@@ -162,13 +166,7 @@ describePostgres('a failed record', (postgres) => {
   });
 
   it('that another program sets to Processing while it waits, and leaves there, no longer waits for a retry', async () => {
-    const pool = postgres.pool();
-    await teamTable(pool, 1);
-    const workflow = pagesWorkflow({ process: fails, retry: { max: 2, backoff: '1h' } });
-    expect(await startable(postgres, { pool, workflows: [workflow] }).runOnce()).toMatchObject({
-      retried: 1,
-    });
-    const recovery = recovers(postgres, { pool, workflows: [workflow] });
+    const { pool, workflow, recovery } = await oneWaits();
     // The first reset has no pause.
     for (let reset = 1; reset <= 2; reset += 1) {
       await pool.query("UPDATE pages SET status = 'Processing', updated_at = now() - interval '1 day'");
