@@ -89,6 +89,25 @@ describeOneEngine('too many requests at once', (engine) => {
     proxy.pass();
   });
 
+  it('answers and counts every rejected request of one turn of the event loop', async () => {
+    const proxy = await stuck(1);
+    const waiting = [router.post('/allocate', { call_sid: 'CA1' })];
+    await inFlight(1);
+    waiting.push(router.post('/release', { call_sid: 'known' }));
+    await inFlight(2);
+    const { socket, text } = await rawConnection(router.port);
+    const bytes = (path: string) => postBytes(path, { call_sid: 'CA2' });
+    socket.write(bytes('/allocate').repeat(3) + bytes('/renew').repeat(2));
+    await until(() => text().match(/HTTP\/1.1 503 /g)?.length === 5, 'five answers');
+    socket.destroy();
+    proxy.pass();
+    await Promise.all(waiting);
+    expect(await metric('smart_router_requests_shed_total{kind="call"} 3')).toBe(true);
+    expect(await metric('smart_router_requests_shed_total{kind="other"} 2')).toBe(true);
+    const labels = 'method="POST",endpoint="/api/v1/allocate",status="503"';
+    expect(await metric(`http_requests_total{${labels}} 3`)).toBe(true);
+  });
+
   it('answers an unknown path before its body has arrived', async () => {
     const proxy = await stuck(2);
     for (const path of ['/nothing', '/api/v1/events']) {
