@@ -4,7 +4,7 @@ import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Command } from 'commander';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { RouterApi } from '../../src/cli/api.js';
 import type { Cli } from '../../src/cli/cli.js';
 import { follow, isAfter } from '../../src/cli/event-stream.js';
@@ -246,6 +246,8 @@ describe('a stream of events with anything in it', () => {
       }): { stop(): void };
     };
     const fetched = globalThis.fetch;
+    vi.stubGlobal('fetch', (_: unknown, options?: RequestInit) => fetched(url, options));
+    vi.stubGlobal('document', new EventTarget());
     try {
       await fc.assert(
         fc.asyncProperty(stream, fc.integer({ min: 1, max: 200 }), async (blocks, length) => {
@@ -254,7 +256,6 @@ describe('a stream of events with anything in it', () => {
             response.writeHead(200, { 'content-type': 'text/event-stream' });
             void inPieces(response, text, length);
           };
-          globalThis.fetch = (_: unknown, options?: RequestInit) => fetched(url, options);
           const event = await new Promise<RouterEvent>((resolve, reject) => {
             const following = followEvents({
               opened: () => undefined,
@@ -275,7 +276,7 @@ describe('a stream of events with anything in it', () => {
         fuzzing(50),
       );
     } finally {
-      globalThis.fetch = fetched;
+      vi.unstubAllGlobals();
     }
   });
 

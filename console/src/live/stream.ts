@@ -1,6 +1,8 @@
 /**
- * The event stream of the router while the page is open. It uses `fetch` instead of EventSource, which only receives
+ * The event stream of the router while the page is visible. It uses `fetch` instead of EventSource, which only receives
  * registered event types and does not distinguish a rejection (401, 429) from a broken connection.
+ *
+ * A hidden page has no stream: a browser opens at most six connections to a router, for all its tabs together.
  *
  * After a break it resumes after the last event, with exponential backoff and jitter, so that many consoles do not
  * reconnect at once. A connection without a heartbeat counts as broken.
@@ -27,7 +29,14 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
   const follow = async () => {
     let pauseMs = firstPauseMs;
     for (;;) {
+      await visible();
       const line = new AbortController();
+      let wasHidden = false;
+      const hide = () => {
+        wasHidden = true;
+        line.abort();
+      };
+      document.addEventListener('visibilitychange', hide, { signal: line.signal });
       try {
         const signal = AbortSignal.any([over.signal, line.signal]);
         const response = await request(last === undefined ? '/events' : `/events?since=${last}`, { signal });
@@ -41,6 +50,7 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
       } catch (error) {
         line.abort();
         if (over.signal.aborted) return;
+        if (wasHidden) continue;
         broke(error);
       }
       await new Promise<void>((resolve) => {
@@ -57,6 +67,11 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
     /** Reconnects at once: the router answers again. */
     hurry: () => hurry(),
   };
+}
+
+async function visible(): Promise<void> {
+  while (document.hidden)
+    await new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
 }
 
 async function read(response: Response, line: AbortController, heard: (events: RouterEvent[]) => void) {
