@@ -58,7 +58,7 @@ export class Metrics {
       this.#httpDuration.observe(withKnownMethod(labels), value),
   };
   readonly httpRequests = {
-    inc: (labels: RequestLabels, count = 1) => this.#httpRequests.inc(withKnownMethod(labels), count),
+    inc: (labels: RequestLabels) => this.#httpRequests.inc(withKnownMethod(labels)),
   };
   readonly requestsInFlight = this.#gauge(
     'smart_router_requests_in_flight',

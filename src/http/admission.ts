@@ -10,10 +10,10 @@
  * handed to the socket (gate.ts). Incomplete bodies and unread responses hold none; connections.ts limits those.
  *
  * Two measures: the requests in flight, at most `maxInFlight` for a new call and twice that for all; and the delay of the
- * event loop. If the loop was late in three samples in a row, the limit for new calls shrinks below the number in flight.
- * From then on it shrinks with every late sample, and grows again while the loop is on time or idle. One long pause (garbage
- * collection, a large sync) is not an overload. The delay never brings the limit below `minLimit`: a slow machine with few
- * callers rejects none of them.
+ * event loop, in windows of three samples. If all three are late, the limit for new calls shrinks below the number in flight.
+ * While it is lowered, a window whose first sample is late shrinks it at once. It grows after a window with a sample on time,
+ * and while nothing arrives. One long pause (garbage collection, a large sync) is not an overload. The delay never brings the
+ * limit below `minLimit`, and a few strangers per sample are always handled: a slow machine with few callers rejects none.
  *
  * Weakness: it does not see the kernel's queue in front of the process, only its effect on the loop.
  */
@@ -27,6 +27,8 @@ export const minLimit = 64;
 const maxLasting = 2000;
 /** A stranger's request (a page, a sign-in, a rejection) takes a few milliseconds at most. */
 const maxStrangers = 64;
+/** Per sample: the requests of one page, so that an operator can sign in. */
+const maxStrangersWhileLate = 8;
 const sampleEveryMs = 20;
 const samplesPerWindow = 3;
 
@@ -53,8 +55,9 @@ export class Admission {
   #lasting = 0;
   #strangers = 0;
   #isSampling = false;
-  /** Requests since the last sample. */
+  /** Since the last sample. */
   #arrivals = 0;
+  #strangersWhileLate = 0;
   /** Of the current window. */
   #samples = 0;
   #minDelayMs = Number.POSITIVE_INFINITY;
@@ -81,7 +84,7 @@ export class Admission {
     return this.#limit;
   }
 
-  /** The event loop is late: strangers are rejected before anything else. */
+  /** The event loop is late: strangers are rejected before anything else (`hasRoomForStranger`). */
   get isLate(): boolean {
     return this.#limit < this.#maxInFlight;
   }
@@ -105,6 +108,12 @@ export class Admission {
   arrived(): void {
     this.#arrivals += 1;
     if (!this.#isSampling && this.#delayMs !== undefined) this.#sample(this.#delayMs);
+  }
+
+  /** Asked once for each stranger that arrives while the loop is late. */
+  hasRoomForStranger(): boolean {
+    this.#strangersWhileLate += 1;
+    return this.#strangersWhileLate <= maxStrangersWhileLate;
   }
 
   /** Takes a slot until `leave`; false if there is none. */
@@ -141,12 +150,14 @@ export class Admission {
     const sample = () => {
       const isIdle = this.#inFlight + this.#arrivals === 0;
       this.#arrivals = 0;
-      // Doubled, not reset: a gap of 20 ms does not end an overload.
-      if (isIdle) this.#limit = Math.min(this.#maxInFlight, 2 * this.#limit);
-      else this.#adjust(this.#clock.monotonic() - startMs - sampleEveryMs, delayMs);
+      this.#strangersWhileLate = 0;
+      if (isIdle) {
+        // Doubled, not reset: a gap of 20 ms does not end an overload.
+        this.#limit = Math.min(this.#maxInFlight, 2 * this.#limit);
+        this.#startWindow();
+      } else this.#adjust(this.#clock.monotonic() - startMs - sampleEveryMs, delayMs);
       this.#isSampling = !isIdle || this.isLate;
-      if (this.#isSampling) return this.#sample(delayMs);
-      this.#startWindow();
+      if (this.#isSampling) this.#sample(delayMs);
     };
     this.#clock.after(sampleEveryMs, sample, { unref: true });
   }
@@ -161,7 +172,7 @@ export class Admission {
     this.#samples += 1;
     this.#minDelayMs = Math.min(this.#minDelayMs, lateMs);
     const isLate = this.#minDelayMs > delayMs;
-    // Once the limit is lowered, each late sample counts: a limit that is too high grows a backlog that takes seconds to reject.
+    // A lowered limit does not wait for three: while it is too high, a backlog grows that takes seconds to reject.
     if (this.#samples < samplesPerWindow && !(isLate && this.isLate)) return;
     if (isLate) {
       const present = Math.min(this.#limit, this.#maxSeenInFlight);

@@ -91,7 +91,7 @@ function fromFastify(error: FastifyError, request: FastifyRequest): AppError {
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
       return new AppError('invalid_request', 'the body is empty: it must be a JSON object');
     case 'FST_ERR_CTP_INVALID_JSON_BODY':
-      return new AppError('invalid_request', 'the body is not valid JSON (the key __proto__ is not allowed)');
+      return new AppError('invalid_request', 'the body is not valid JSON, or has the key __proto__');
   }
   const known = Object.entries(errorCodes).find(
     ([code, status]) => status === error.statusCode && code !== 'internal',

@@ -1,13 +1,13 @@
 /**
  * The server in front of all routes. It rejects a request without room on Node's own objects: routing, validating and
- * logging a request costs nearly as much as an allocate, which an overloaded router cannot afford. Rejections are counted
- * once per turn of the event loop, and logged once a second. Other requests take their slot when the body is complete and
- * the caller is authenticated (`admit`).
+ * logging a request costs nearly as much as an allocate, which an overloaded router cannot afford. Rejections are
+ * counted, and logged once a second. Other requests take their slot when the body is complete and the caller is
+ * authenticated (`admit`).
  */
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
-import { atEndOfTurn, type Clock } from '../clock.js';
+import type { Clock } from '../clock.js';
 import { AppError } from '../errors.js';
 import { type Admission, type Kind, kindOf, type Slot } from './admission.js';
 import type { Connection, Connections } from './connections.js';
@@ -17,14 +17,6 @@ import { PROVIDERS } from './providers/status.js';
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => void;
 type GateContext = Pick<HttpContext, 'admission' | 'metrics' | 'log' | 'clock' | 'stopping'>;
-
-interface Rejections {
-  /** Labels of the metric of rejections, and of that of requests. */
-  kind: 'call' | 'other' | 'stranger';
-  method: string;
-  endpoint: string;
-  count: number;
-}
 
 interface GateOptions {
   requestTimeout: number;
@@ -123,7 +115,7 @@ export function gatedServer(
       const kind = kindOf(request.method ?? '', request.url ?? '');
       admission.arrived();
       const isStranger = admission.isLate && kind !== 'probe' && !mayBeKnown(request);
-      if (isStranger || !admission.hasRoom(kind)) {
+      if (isStranger ? !admission.hasRoomForStranger() : !admission.hasRoom(kind)) {
         count(request, kind, isStranger);
         refuse(context, request, response, isStranger);
         return;
@@ -171,7 +163,6 @@ export function requestId(given: unknown): string {
 /** The webhook of a new call. Plivo may send a hangup there too; rejected unread, it counts as a call. */
 const newCallWebhook = new RegExp(`^/api/v1/(?:${PROVIDERS.join('|')})/allocate/?(?:\\?|$)`);
 
-/** Counts rejections. The metrics get the sums of a turn: two counters per rejection took a tenth of its processor time. */
 function rejectionCounter({
   admission,
   metrics,
@@ -182,24 +173,11 @@ function rejectionCounter({
     const { inFlight: in_flight, callLimit: limit } = admission;
     log.warn({ refused, in_flight, limit }, 'router overloaded; requests rejected with 503');
   });
-  const ofTurn = new Map<string, Rejections>();
-  const addAll = () => {
-    for (const { kind, method, endpoint, count } of ofTurn.values()) {
-      metrics.requestsShed.inc({ kind }, count);
-      metrics.httpRequests.inc({ method, endpoint, status: '503' }, count);
-    }
-    ofTurn.clear();
-  };
-  return ({ method = '', url = '' }, requested, isStranger) => {
-    const isCall = requested === 'call';
+  return ({ method = '', url = '' }, kind, isStranger) => {
+    const isCall = kind === 'call';
     const shed = isCall || newCallWebhook.test(url) ? 'call' : 'other';
-    const kind = isStranger ? 'stranger' : shed;
-    const endpoint = isCall ? '/api/v1/allocate' : 'unmatched';
-    const key = `${kind} ${method} ${endpoint}`;
-    const same = ofTurn.get(key);
-    if (same) same.count += 1;
-    else ofTurn.set(key, { kind, method, endpoint, count: 1 });
-    if (!same && ofTurn.size === 1) atEndOfTurn(addAll);
+    metrics.requestsShed.inc({ kind: isStranger ? 'stranger' : shed });
+    metrics.httpRequests.inc({ method, endpoint: isCall ? '/api/v1/allocate' : 'unmatched', status: '503' });
     log503();
   };
 }

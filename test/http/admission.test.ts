@@ -90,13 +90,18 @@ it('a loop that is always late accepts fewer new calls than are in flight, never
   expect(admission.callLimit).toBe(minLimit);
 });
 
-it('a limit that is lowered already shrinks with every late sample', () => {
-  const { admission, enter, look } = setUp({ lateMs: 40 });
+it('a limit that is lowered already shrinks at once when a window begins late, not after a sample on time', () => {
+  const { clock, admission, enter, look } = setUp({ lateMs: 40 });
   enter(500);
   look(3);
   expect(admission.callLimit).toBe(312);
   look(1);
   expect(admission.callLimit).toBe(195);
+  clock.lateMs = 0;
+  look(1); // Its timer was late already.
+  clock.lateMs = 40;
+  look(3);
+  expect(admission.callLimit).toBe(134);
 });
 
 it('with fewer in flight than the minimum limit no request is rejected, for any delay of the loop', () => {
@@ -106,7 +111,7 @@ it('with fewer in flight than the minimum limit no request is rejected, for any 
   expect(admission.enter('call')).toBe(true);
 });
 
-it('requests of strangers alone show that the loop is late, and an idle router recovers in 80 ms, also on a slow machine', () => {
+it('requests of strangers alone show that the loop is late, and an idle router recovers after four samples, also on a slow machine', () => {
   const { clock, admission, look } = setUp({ lateMs: 40 });
   for (let i = 0; i < 3; i++) {
     admission.arrived();
@@ -115,6 +120,32 @@ it('requests of strangers alone show that the loop is late, and an idle router r
   expect([admission.isLate, admission.callLimit]).toEqual([true, minLimit]);
   look(4);
   expect([admission.isLate, clock.timersMs]).toEqual([false, []]);
+});
+
+it('late samples before a gap without requests do not count after it', () => {
+  const { admission, look } = setUp({ lateMs: 40 });
+  const samples = (count: number) => {
+    for (let i = 0; i < count; i++) {
+      admission.arrived();
+      look(1);
+    }
+  };
+  samples(2);
+  look(1);
+  samples(2);
+  expect(admission.isLate).toBe(false);
+  samples(1);
+  expect(admission.isLate).toBe(true);
+});
+
+it('eight strangers are handled per sample while the loop is late', () => {
+  const { admission, enter, look } = setUp({ lateMs: 5000 });
+  enter(1);
+  const handled = () =>
+    Array.from({ length: 20 }, () => admission.hasRoomForStranger()).filter(Boolean).length;
+  expect([handled(), handled()]).toEqual([8, 0]);
+  look(1);
+  expect(handled()).toBe(8);
 });
 
 it('a limit that was set lower than the least one holds', () => {

@@ -66,7 +66,7 @@ export const rows: Row[] = [
     'a __proto__ in the body',
     400,
     'invalid_request',
-    /^the body is not valid JSON \(the key __proto__/,
+    /^the body is not valid JSON, or has the key __proto__/,
     raw('/allocate', '{"call_sid":"CA1","__proto__":{"a":1}}', json),
   ],
   ...['text/plain', 'application/x-www-form-urlencoded', 'application/xml', 'nonsense'].map((type): Row => {

@@ -89,7 +89,7 @@ describeOneEngine('too many requests at once', (engine) => {
     proxy.pass();
   });
 
-  it('answers and counts every rejected request of one turn of the event loop', async () => {
+  it('answers and counts each of five pipelined requests that are rejected', async () => {
     const proxy = await stuck(1);
     const waiting = [router.post('/allocate', { call_sid: 'CA1' })];
     await inFlight(1);
