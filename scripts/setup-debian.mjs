@@ -22,14 +22,17 @@ import { fileURLToPath } from 'node:url';
  * @typedef {{ name: string, commands: string[], folders?: () => string[], service?: string, neededFor: string,
  *   otherwise?: string }} Program
  */
+
+const redis = {
+  name: 'redis-server',
+  commands: ['redis-server', 'valkey-server'],
+  service: 'redis-server',
+};
+const chromium = { name: 'chromium', commands: ['chromium', 'chromium-browser', 'google-chrome'] };
+
 /** @type {Program[]} */
 const testPrograms = [
-  {
-    name: 'redis-server',
-    commands: ['redis-server', 'valkey-server'],
-    service: 'redis-server',
-    neededFor: 'tests on a native Redis, Sentinel and Cluster',
-  },
+  { ...redis, neededFor: 'tests on a native Redis, Sentinel and Cluster' },
   { name: 'openssl', commands: ['openssl'], neededFor: 'tests of TLS' },
   {
     name: 'prometheus',
@@ -43,11 +46,7 @@ const testPrograms = [
     service: 'prometheus-alertmanager',
     neededFor: 'the check of the Alertmanager example by amtool',
   },
-  {
-    name: 'chromium',
-    commands: ['chromium', 'chromium-browser', 'google-chrome'],
-    neededFor: 'tests of the console in a browser',
-  },
+  { ...chromium, neededFor: 'tests of the console in a browser' },
   {
     name: 'nginx',
     commands: ['nginx'],
@@ -82,6 +81,8 @@ const testPrograms = [
 
 /** @type {Program[]} */
 export const benchPrograms = [
+  { ...redis, neededFor: 'the measured store', otherwise: 'will be the embedded Valkey, which is slower' },
+  { ...chromium, neededFor: 'the benchmarks of the console', otherwise: 'will fail' },
   {
     name: 'wrk',
     commands: ['wrk'],
