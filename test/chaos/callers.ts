@@ -166,7 +166,7 @@ export class Callers {
     const { sid, fence } = call;
     const sentMs = Date.now();
     const first = await this.#post('/api/v1/release', { call_sid: sid, fence });
-    // A report that was written since then does not name the call: after a new generation it ends the call at once.
+    // A report written after the hang-up does not name the call. The first report of a new generation then ends it at once.
     const isSafe =
       life?.isAlive && life.reportedMs < sentMs && history.isPromised(call) && !history.isLost(sentMs);
     if (first.status === 404 && isSafe && call.fence === fence)

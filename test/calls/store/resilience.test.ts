@@ -144,7 +144,7 @@ describeEngines('resilience', (engine) => {
     await store.register(['g'], 'pool:gold');
     await store.calls.snapshot();
     await engine.pause();
-    // Much shorter than the timeout, until which the store stays paused: the estimate of its time is off by a round trip.
+    // Far below the timeout, until which the store stays paused: the estimate of the store's clock can be off by a round trip.
     const patience = { patienceMs: 200 };
     expect(await outcome(store.allocate('1', ['pool:gold'], patience))).toBe('store_unavailable');
     await engine.resume();
