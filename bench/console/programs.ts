@@ -3,6 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 
 export interface Program {
+  pid: number;
   /** Waits for a matching line, from now on, and returns its groups. */
   line(pattern: RegExp): Promise<{ groups: string[] }>;
   type(word: string): void;
@@ -28,6 +29,7 @@ export function start(args: readonly string[], env: NodeJS.ProcessEnv): Program 
       for (const listener of [...listeners]) listener(line);
     });
   return {
+    pid: child.pid ?? 0,
     line: (pattern) =>
       new Promise((resolve, reject) => {
         const late = AbortSignal.timeout(saysWithinMs);

@@ -2,6 +2,7 @@
 import { cpus } from 'node:os';
 import { start } from '../console/programs.js';
 import { freePort } from '../support/engine.js';
+import { groupCpuMs } from '../support/group-cpu.js';
 import { httpLoad } from '../support/http-load.js';
 import { compare } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
@@ -16,14 +17,22 @@ export async function workers({ engine, admin, quick }: Bench): Promise<Figure[]
   await admin.flushall();
   const load = httpLoad();
   const groups = await Promise.all([1, 2].map((count) => startGroup(engine.url, count)));
-  const [one, two] = groups.map(({ url, release }) => async (ms: number) => {
-    const { perSecond } = await load.run(url, connections, ms);
-    await release();
-    return perSecond;
+  const sides = groups.map(({ url, pid, release }) => {
+    const spent = { cpuMs: 0, requests: 0 };
+    const run = async (ms: number) => {
+      const before = groupCpuMs(pid);
+      const { requests, perSecond } = await load.run(url, connections, ms);
+      spent.cpuMs += groupCpuMs(pid) - before;
+      spent.requests += requests;
+      await release();
+      return perSecond;
+    };
+    return { run, cpu: () => number((1000 * spent.cpuMs) / spent.requests) };
   });
+  const [one, two] = sides;
   try {
     if (one === undefined || two === undefined) throw new Error('a group did not start');
-    const { first, second, ratio, spread } = await compare(two, one, {
+    const { first, second, ratio, spread } = await compare(two.run, one.run, {
       rounds: quick ? 4 : 8,
       roundMs: quick ? 2000 : 3000,
     });
@@ -33,7 +42,7 @@ export async function workers({ engine, admin, quick }: Bench): Promise<Figure[]
         label: `allocate and release over HTTP by two workers, against one worker, on ${cpus().length} cores`,
         value: ratio,
         unit: 'x',
-        note: `${number(first)}/s to ${number(second)}/s by ${load.name}, rounds ${spread.map(number).join('..')}; the load and Redis share the cores`,
+        note: `${number(first)}/s to ${number(second)}/s by ${load.name}, rounds ${spread.map(number).join('..')}; router CPU ${two.cpu()} us to ${one.cpu()} us per request; the load and Redis share the cores`,
       },
     ];
   } finally {
@@ -58,6 +67,7 @@ async function startGroup(redisUrl: string, count: number) {
   const store = new BenchStore(redisUrl, { prefix });
   await untilAvailable(store, pods);
   return {
+    pid: program.pid,
     url: `http://127.0.0.1:${port}`,
     release: () => store.releaseAll(),
     async stop() {

@@ -6,11 +6,11 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Pool } from 'pg';
+import { groupCpuMs } from '../support/group-cpu.js';
 import { median } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
 import type { RecordsBench } from './bench.js';
 import { type Contender, contenders } from './contenders.js';
-import { serverCpuMs } from './server-cpu.js';
 
 /** Limit for a lost or failed job, which would never finish. */
 const maxRunMs = 5 * 60_000;
@@ -110,7 +110,7 @@ export async function once(
   const before = {
     wal: await lsn(pool),
     dead: await dead(pool, contender.tables),
-    cpu: serverCpuMs(serverPid),
+    cpu: groupCpuMs(serverPid),
   };
   const startMs = performance.now();
   await Promise.all(workers.map((worker) => worker.start()));
@@ -129,7 +129,7 @@ export async function once(
   const seconds = (performance.now() - startMs) / 1000;
   const walBytes = (await lsn(pool)) - before.wal;
   const { cpuUs } = await counted();
-  const serverCpu = ((serverCpuMs(serverPid) - before.cpu) * 1000) / jobs;
+  const serverCpu = ((groupCpuMs(serverPid) - before.cpu) * 1000) / jobs;
   await Promise.all(workers.map((worker) => worker.stop()));
   await pause(600); // statistics are written when a session is idle or ends
   const deadTuples = (await dead(pool, contender.tables)) - before.dead;

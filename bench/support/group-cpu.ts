@@ -1,18 +1,18 @@
-/** CPU time of a PostgreSQL server and all its processes, from /proc: NaN where that does not exist. */
+/** CPU time of a process and its children, from /proc: NaN where that does not exist. */
 import { readdirSync, readFileSync } from 'node:fs';
 
 /** Linux counts in hundredths of a second. */
 const tickMs = 10;
 
-export function serverCpuMs(serverPid: number): number {
+export function groupCpuMs(parentPid: number): number {
   let ticks = 0;
   try {
     for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
       const fields = statOf(pid);
       if (!fields) continue;
       const [parent, own, ended] = [Number(fields[1]), sum(fields, 11), sum(fields, 13)];
-      if (Number(pid) === serverPid) ticks += own + ended;
-      else if (parent === serverPid) ticks += own;
+      if (Number(pid) === parentPid) ticks += own + ended;
+      else if (parent === parentPid) ticks += own;
     }
   } catch {
     return Number.NaN;
