@@ -7,12 +7,14 @@
  * slots of their own and never take one of a known caller. Probes take no slot: routes/probes.ts bounds their cost.
  *
  * A request holds a slot from the moment its body is complete and its caller is authenticated until its response is
- * handed to the socket (gate.ts). Incomplete bodies and unread responses hold none; connections.ts limits those.
+ * handed to the socket (gate.ts). Incomplete bodies and unread responses hold none; connections.ts limits those. An allocate
+ * that waits for a pod gives its slot back and takes none for its later attempts; allocation.ts limits such requests.
  *
  * Two measures: the requests in flight, at most `maxInFlight` for a new call and twice that for all; and the delay of the
  * event loop, in windows of three samples. If all three are late, the limit for new calls shrinks below the number in flight.
  * While it is lowered, a window whose first sample is late shrinks it at once. It grows after a window with a sample on time,
- * and while nothing arrives. One long pause (garbage collection, a large sync) is not an overload. The delay never brings the
+ * and after the second sample in a row without a request: after a pause of the process, the timer of one sample runs before the
+ * requests that have arrived are read. One long pause (garbage collection, a large sync) is not an overload. The delay never brings the
  * limit below `minLimit`, and a few strangers per sample are always handled: a slow machine with few callers rejects none.
  *
  * Weakness: it does not see the kernel's queue in front of the process, only its effect on the loop.
@@ -28,7 +30,7 @@ const maxLasting = 2000;
 /** A stranger's request (a page, a sign-in, a rejection) takes a few milliseconds at most. */
 const maxStrangers = 64;
 /** Per sample: the requests of one page, so that an operator can sign in. */
-const maxStrangersWhileLate = 8;
+const maxStrangersWhileLowered = 8;
 const sampleEveryMs = 20;
 const samplesPerWindow = 3;
 
@@ -57,7 +59,8 @@ export class Admission {
   #isSampling = false;
   /** Since the last sample. */
   #arrivals = 0;
-  #strangersWhileLate = 0;
+  #strangersWhileLowered = 0;
+  #wasIdle = false;
   /** Of the current window. */
   #samples = 0;
   #minDelayMs = Number.POSITIVE_INFINITY;
@@ -84,8 +87,8 @@ export class Admission {
     return this.#limit;
   }
 
-  /** The event loop is late: strangers are rejected before anything else (`hasRoomForStranger`). */
-  get isLate(): boolean {
+  /** The event loop was late, and the limit has not grown back: strangers are rejected first (`admitStranger`). */
+  get isLowered(): boolean {
     return this.#limit < this.#maxInFlight;
   }
 
@@ -110,10 +113,11 @@ export class Admission {
     if (!this.#isSampling && this.#delayMs !== undefined) this.#sample(this.#delayMs);
   }
 
-  /** Asked once for each stranger that arrives while the loop is late. */
-  hasRoomForStranger(): boolean {
-    this.#strangersWhileLate += 1;
-    return this.#strangersWhileLate <= maxStrangersWhileLate;
+  /** Called once for each request of a stranger; false: it is rejected. */
+  admitStranger(): boolean {
+    if (!this.isLowered) return true;
+    this.#strangersWhileLowered += 1;
+    return this.#strangersWhileLowered <= maxStrangersWhileLowered;
   }
 
   /** Takes a slot until `leave`; false if there is none. */
@@ -150,13 +154,14 @@ export class Admission {
     const sample = () => {
       const isIdle = this.#inFlight + this.#arrivals === 0;
       this.#arrivals = 0;
-      this.#strangersWhileLate = 0;
+      this.#strangersWhileLowered = 0;
       if (isIdle) {
-        // Doubled, not reset: a gap of 20 ms does not end an overload.
-        this.#limit = Math.min(this.#maxInFlight, 2 * this.#limit);
+        // Doubled, not reset: a gap of 40 ms does not end an overload.
+        if (this.#wasIdle) this.#limit = Math.min(this.#maxInFlight, 2 * this.#limit);
         this.#startWindow();
       } else this.#adjust(this.#clock.monotonic() - startMs - sampleEveryMs, delayMs);
-      this.#isSampling = !isIdle || this.isLate;
+      this.#wasIdle = isIdle;
+      this.#isSampling = !isIdle || this.isLowered;
       if (this.#isSampling) this.#sample(delayMs);
     };
     this.#clock.after(sampleEveryMs, sample, { unref: true });
@@ -173,7 +178,7 @@ export class Admission {
     this.#minDelayMs = Math.min(this.#minDelayMs, lateMs);
     const isLate = this.#minDelayMs > delayMs;
     // A lowered limit does not wait for three: while it is too high, a backlog grows that takes seconds to reject.
-    if (this.#samples < samplesPerWindow && !(isLate && this.isLate)) return;
+    if (this.#samples < samplesPerWindow && !(isLate && this.isLowered)) return;
     if (isLate) {
       const present = Math.min(this.#limit, this.#maxSeenInFlight);
       const share = Math.max(0.25, delayMs / this.#minDelayMs);

@@ -1,27 +1,28 @@
 /**
- * The server in front of all routes. It rejects a request without room on Node's own objects: routing, validating and
- * logging a request costs nearly as much as an allocate, which an overloaded router cannot afford. Rejections are
- * counted, and logged once a second. Other requests take their slot when the body is complete and the caller is
- * authenticated (`admit`).
+ * The server in front of all routes. It rejects a request without room on Node's own objects, before it is routed, validated
+ * and logged, which costs nearly as much as an allocate. Other requests take their slot when the body is complete and the caller
+ * is authenticated (`admit`); there, and where a webhook turns out to start a call (allocation.ts), a request is rejected like
+ * any other error, with a line in the log.
  */
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
 import type { Clock } from '../clock.js';
 import { AppError } from '../errors.js';
-import { type Admission, type Kind, kindOf, type Slot } from './admission.js';
+import { type Admission, kindOf, type Slot } from './admission.js';
 import type { Connection, Connections } from './connections.js';
 import type { HttpContext } from './context.js';
 import { errorBody } from './errors.js';
 import { PROVIDERS } from './providers/status.js';
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => void;
-type GateContext = Pick<HttpContext, 'admission' | 'metrics' | 'log' | 'clock' | 'stopping'>;
+type GateContext = Pick<HttpContext, 'admission' | 'metrics' | 'stopping'>;
 
 interface GateOptions {
   requestTimeout: number;
   keepAliveTimeout: number;
   connections: Connections;
+  rejections: Rejections;
   /** Judged by first line and headers: false if no route would take its caller for a known one. */
   mayBeKnown: (request: IncomingMessage) => boolean;
 }
@@ -95,11 +96,10 @@ const headers = [
 /** Node's server with our timeouts; `handler` gets the requests that are not rejected. */
 export function gatedServer(
   context: GateContext,
-  { requestTimeout, keepAliveTimeout, connections, mayBeKnown }: GateOptions,
+  { requestTimeout, keepAliveTimeout, connections, rejections, mayBeKnown }: GateOptions,
   handler: Handler,
 ): Server {
-  const { admission } = context;
-  const count = rejectionCounter(context);
+  const { admission, metrics } = context;
   const server = createServer(
     {
       requestTimeout,
@@ -112,11 +112,19 @@ export function gatedServer(
         request.socket.destroy();
         return;
       }
-      const kind = kindOf(request.method ?? '', request.url ?? '');
+      const { method = '', url = '' } = request;
+      const kind = kindOf(method, url);
       admission.arrived();
-      const isStranger = admission.isLate && kind !== 'probe' && !mayBeKnown(request);
-      if (isStranger ? !admission.hasRoomForStranger() : !admission.hasRoom(kind)) {
-        count(request, kind, isStranger);
+      const hasRoom = admission.hasRoom(kind);
+      const isStranger = (!hasRoom || admission.isLowered) && kind !== 'probe' && !mayBeKnown(request);
+      if (!hasRoom || (isStranger && !admission.admitStranger())) {
+        const isCall = kind === 'call';
+        rejections.count(isStranger ? 'stranger' : isCall || newCallWebhook.test(url) ? 'call' : 'other');
+        metrics.httpRequests.inc({
+          method,
+          endpoint: isCall ? '/api/v1/allocate' : 'unmatched',
+          status: '503',
+        });
         refuse(context, request, response, isStranger);
         return;
       }
@@ -134,12 +142,12 @@ export function gatedServer(
  * Takes the slot of a request whose body is complete and whose caller is authenticated, or is a stranger. Throws
  * `overloaded` if none is free. The slot is freed when the response is handed to the socket.
  */
-export function admit({ admission, metrics }: HttpContext, reply: FastifyReply, isStranger: boolean): void {
+export function admit({ admission }: HttpContext, reply: FastifyReply, isStranger: boolean): void {
   const response = reply.raw as GatedResponse;
   // The kind of the route, not of the request line: a path can be written in many ways (`/%64rain`).
   const { kind = 'other' } = reply.routeOptions.config;
   if (kind === 'probe' || response.enter(admission, isStranger ? 'stranger' : kind)) return;
-  metrics.requestsShed.inc({ kind: isStranger ? 'stranger' : kind === 'call' ? 'call' : 'other' });
+  reply.server.rejections.count(isStranger ? 'stranger' : kind === 'call' ? 'call' : 'other');
   throw overloaded();
 }
 
@@ -163,23 +171,28 @@ export function requestId(given: unknown): string {
 /** The webhook of a new call. Plivo may send a hangup there too; rejected unread, it counts as a call. */
 const newCallWebhook = new RegExp(`^/api/v1/(?:${PROVIDERS.join('|')})/allocate/?(?:\\?|$)`);
 
-function rejectionCounter({
-  admission,
-  metrics,
-  log,
-  clock,
-}: GateContext): (request: IncomingMessage, kind: Kind, isStranger: boolean) => void {
-  const log503 = onceASecond(clock, (refused) => {
-    const { inFlight: in_flight, callLimit: limit } = admission;
-    log.warn({ refused, in_flight, limit }, 'router overloaded; requests rejected with 503');
-  });
-  return ({ method = '', url = '' }, kind, isStranger) => {
-    const isCall = kind === 'call';
-    const shed = isCall || newCallWebhook.test(url) ? 'call' : 'other';
-    metrics.requestsShed.inc({ kind: isStranger ? 'stranger' : shed });
-    metrics.httpRequests.inc({ method, endpoint: isCall ? '/api/v1/allocate' : 'unmatched', status: '503' });
-    log503();
-  };
+/** Counts rejected requests, and logs their number once a second. */
+export class Rejections {
+  readonly #requestsShed: HttpContext['metrics']['requestsShed'];
+  readonly #log: () => void;
+
+  constructor({
+    admission,
+    metrics,
+    log,
+    clock,
+  }: Pick<HttpContext, 'admission' | 'metrics' | 'log' | 'clock'>) {
+    this.#requestsShed = metrics.requestsShed;
+    this.#log = onceASecond(clock, (rejected) => {
+      const { inFlight: in_flight, callLimit: limit } = admission;
+      log.warn({ rejected, in_flight, limit }, 'router overloaded; requests rejected with 503');
+    });
+  }
+
+  count(kind: 'call' | 'other' | 'stranger'): void {
+    this.#requestsShed.inc({ kind });
+    this.#log();
+  }
 }
 
 /** Counts, and reports the count one second after the first. */

@@ -111,15 +111,15 @@ it('with fewer in flight than the minimum limit no request is rejected, for any 
   expect(admission.enter('call')).toBe(true);
 });
 
-it('requests of strangers alone show that the loop is late, and an idle router recovers after four samples, also on a slow machine', () => {
+it('requests of strangers alone show that the loop is late, and an idle router recovers after five samples, also on a slow machine', () => {
   const { clock, admission, look } = setUp({ lateMs: 40 });
   for (let i = 0; i < 3; i++) {
     admission.arrived();
     look(1);
   }
-  expect([admission.isLate, admission.callLimit]).toEqual([true, minLimit]);
-  look(4);
-  expect([admission.isLate, clock.timersMs]).toEqual([false, []]);
+  expect([admission.isLowered, admission.callLimit]).toEqual([true, minLimit]);
+  look(5);
+  expect([admission.isLowered, clock.timersMs]).toEqual([false, []]);
 });
 
 it('late samples before a gap without requests do not count after it', () => {
@@ -133,16 +133,31 @@ it('late samples before a gap without requests do not count after it', () => {
   samples(2);
   look(1);
   samples(2);
-  expect(admission.isLate).toBe(false);
+  expect(admission.isLowered).toBe(false);
   samples(1);
-  expect(admission.isLate).toBe(true);
+  expect(admission.isLowered).toBe(true);
 });
 
-it('eight strangers are handled per sample while the loop is late', () => {
+it('one sample without a request, as after a pause of the process, does not raise a lowered limit', () => {
+  const { admission, enter, leave, look } = setUp({ lateMs: 40 });
+  enter(500);
+  look(3);
+  leave(500);
+  look(1);
+  expect(admission.callLimit).toBe(312);
+  enter(1);
+  look(1);
+  leave(1);
+  look(2);
+  expect(admission.callLimit).toBe(2 * minLimit);
+});
+
+it('all strangers are handled until the limit is lowered, then eight per sample', () => {
   const { admission, enter, look } = setUp({ lateMs: 5000 });
   enter(1);
-  const handled = () =>
-    Array.from({ length: 20 }, () => admission.hasRoomForStranger()).filter(Boolean).length;
+  const handled = () => Array.from({ length: 20 }, () => admission.admitStranger()).filter(Boolean).length;
+  expect(handled()).toBe(20);
+  look(3);
   expect([handled(), handled()]).toEqual([8, 0]);
   look(1);
   expect(handled()).toBe(8);
@@ -177,8 +192,10 @@ it('the limit grows step by step while the loop is on time, and doubles when not
   expect(admission.callLimit).toBeLessThan(500);
   const before = admission.callLimit;
   leave(500);
-  look(1);
   // One gap between two bursts is not the end of an overload.
+  look(1);
+  expect(admission.callLimit).toBe(before);
+  look(1);
   expect(admission.callLimit).toBe(2 * before);
   look(3);
   expect([admission.callLimit, clock.timersMs]).toEqual([1000, []]);

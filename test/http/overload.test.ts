@@ -30,6 +30,7 @@ describeOneEngine('too many requests at once', (engine) => {
   const inFlight = (count: number) =>
     until(() => router.context.admission.inFlight === count, `${count} requests are in flight`);
   const idle = () => inFlight(0);
+  const overloads = () => router.logs().filter(({ msg }) => String(msg).startsWith('router overloaded'));
   const metric = async (line: string) => (await router.get('/metrics')).text.includes(`${line}\n`);
 
   it('the one over the limit gets 503 and Retry-After at once, the others their pods when the store is back', async () => {
@@ -61,9 +62,8 @@ describeOneEngine('too many requests at once', (engine) => {
     expect((await router.post('/release', { call_sid: 'CA1' })).status).toBe(200);
     expect((await router.post('/allocate', { call_sid: 'CA3' })).status).toBe(200);
     expect(await metric('smart_router_requests_shed_total{kind="call"} 1')).toBe(true);
-    const told = () => router.logs().filter(({ msg }) => String(msg).startsWith('router overloaded'));
-    await until(() => told().length > 0, 'it is logged');
-    expect(told()).toMatchObject([{ refused: 1, limit: 2 }]);
+    await until(() => overloads().length > 0, 'it is logged');
+    expect(overloads()).toMatchObject([{ rejected: 1, limit: 2 }]);
   });
 
   it('requests that wait behind another one in a connection that breaks give their places back', async () => {
@@ -148,7 +148,7 @@ describeOneEngine('too many requests at once', (engine) => {
     expect(await metric('smart_router_requests_shed_total{kind="other"} 1')).toBe(true);
   });
 
-  it('a webhook that rings is refused as a new call is; one that hangs up passes', async () => {
+  it('a webhook that rings is rejected, counted and logged as a new call is; one that hangs up passes', async () => {
     const proxy = await stuck(2);
     const calls = ['CA1', 'CA2'].map((call_sid) => router.post('/allocate', { call_sid }));
     await inFlight(2);
@@ -165,6 +165,9 @@ describeOneEngine('too many requests at once', (engine) => {
     expect((await Promise.all(calls)).map(({ status }) => status)).toEqual([200, 200]);
     await idle();
     expect((await router.get('/calls/known')).status).toBe(404);
+    expect(await metric('smart_router_requests_shed_total{kind="call"} 1')).toBe(true);
+    await until(() => overloads().length > 0, 'it is logged');
+    expect(overloads()).toMatchObject([{ rejected: 1, limit: 2 }]);
   });
 
   it('callers that hang up make room, and refused ones leave nothing behind on their connection', async () => {

@@ -7,7 +7,7 @@ import { systemClock } from '../../src/clock.js';
 import { Admission } from '../../src/http/admission.js';
 import { Connections } from '../../src/http/connections.js';
 import type { App } from '../../src/http/context.js';
-import { gatedServer } from '../../src/http/gate.js';
+import { gatedServer, Rejections } from '../../src/http/gate.js';
 import { createLogger } from '../../src/observe/log.js';
 import { describeOneEngine } from '../support/engines.js';
 import { type RawConnection, rawConnection } from '../support/raw-http.js';
@@ -50,6 +50,10 @@ describeOneEngine('strangers', (engine) => {
     const released = await router.post('/release', { call_sid: 'CA1' }, bearer);
     return [allocated.status, released.status];
   };
+  const shed = async () => {
+    const { values } = await router.context.metrics.requestsShed.get();
+    return Object.fromEntries(values.map(({ labels, value }) => [labels.kind, value]));
+  };
   const closed = async (reason: string) => {
     const { values } = await router.context.metrics.connectionsClosed.get();
     return values.find(({ labels }) => labels.reason === reason)?.value;
@@ -84,10 +88,10 @@ describeOneEngine('strangers', (engine) => {
     }
   });
 
-  it('when the event loop is late, requests without a valid key are rejected first, all but eight per sample', async () => {
+  it('while the limit is lowered, requests without a valid key are rejected first, all but eight per sample', async () => {
     // Without samples the count never starts again.
     await start({ OVERLOAD_DELAY: 'off' });
-    vi.spyOn(router.context.admission, 'isLate', 'get').mockReturnValue(true);
+    vi.spyOn(router.context.admission, 'isLowered', 'get').mockReturnValue(true);
     const wrong = { authorization: 'Bearer wrong-key-of-sixteen' };
     const codes = [];
     for (let i = 0; i < 9; i++)
@@ -97,9 +101,15 @@ describeOneEngine('strangers', (engine) => {
     expect((await router.get('/ready')).status).toBe(200);
     expect(await served()).toEqual([200, 200]);
     // Not as calls: strangers raise no alert.
-    const { values } = await router.context.metrics.requestsShed.get();
-    const shed = Object.fromEntries(values.map(({ labels, value }) => [labels.kind, value]));
-    expect(shed).toEqual({ call: 0, other: 0, stranger: 2 });
+    expect(await shed()).toEqual({ call: 0, other: 0, stranger: 2 });
+  });
+
+  it('while too many requests are in flight, the call of a stranger is rejected as one of a stranger', async () => {
+    await start();
+    vi.spyOn(router.context.admission, 'hasRoom').mockReturnValue(false);
+    expect((await router.post('/allocate', { call_sid: 'CA1' })).body.code).toBe('overloaded');
+    expect((await router.post('/allocate', { call_sid: 'CA1' }, bearer)).body.code).toBe('overloaded');
+    expect(await shed()).toEqual({ call: 1, other: 0, stranger: 1 });
   });
 
   it('a connection ends with the first rejection, unless it has carried a valid key', async () => {
@@ -236,14 +246,16 @@ it('a connection that does not read is cut, one whose request is still being han
   const reasons: string[] = [];
   const limits = { max: 100, maxPerAddress: 100, isBehindProxy: false, unreadMs: 90 };
   const connections = new Connections(systemClock, limits, (reason) => reasons.push(reason));
+  const metrics = new Metrics();
+  const rejections = new Rejections({ admission, metrics, log, clock: systemClock });
   const waiting: ServerResponse[] = [];
   const handler = ({ url }: IncomingMessage, response: ServerResponse) => {
     if (url === '/waits') waiting.push(response);
     else response.end(url === '/large' ? 'x'.repeat(largeBytes) : 'no');
   };
   const server: Server = gatedServer(
-    { admission, metrics: new Metrics(), log, clock: systemClock, stopping: new AbortController().signal },
-    { requestTimeout: 30_000, keepAliveTimeout: 75_000, connections, mayBeKnown: () => true },
+    { admission, metrics, stopping: new AbortController().signal },
+    { requestTimeout: 30_000, keepAliveTimeout: 75_000, connections, rejections, mayBeKnown: () => true },
     handler,
   );
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
