@@ -16,21 +16,25 @@ const pods = 5000;
 export async function workers({ engine, admin, quick }: Bench): Promise<Figure[]> {
   await admin.flushall();
   const load = httpLoad();
-  const groups = await Promise.all([1, 2].map((count) => startGroup(engine.url, count)));
-  const sides = groups.map(({ url, pid, release }) => {
-    const spent = { cpuMs: 0, requests: 0 };
-    const run = async (ms: number) => {
-      const before = groupCpuMs(pid);
-      const { requests, perSecond } = await load.run(url, connections, ms);
-      spent.cpuMs += groupCpuMs(pid) - before;
-      spent.requests += requests;
-      await release();
-      return perSecond;
-    };
-    return { run, cpu: () => number((1000 * spent.cpuMs) / spent.requests) };
-  });
-  const [one, two] = sides;
+  const groups = [1, 2].map((count) => startGroup(engine.url, count));
   try {
+    const sides = await Promise.all(
+      groups.map(async (group) => {
+        const { url, program, store } = await group;
+        await untilAvailable(store, pods);
+        const spent = { cpuMs: 0, requests: 0 };
+        const run = async (ms: number) => {
+          const before = groupCpuMs(program.pid);
+          const { requests, perSecond } = await load.run(url, connections, ms);
+          spent.cpuMs += groupCpuMs(program.pid) - before;
+          spent.requests += requests;
+          await store.releaseAll();
+          return perSecond;
+        };
+        return { run, cpu: () => number((1000 * spent.cpuMs) / spent.requests) };
+      }),
+    );
+    const [one, two] = sides;
     if (one === undefined || two === undefined) throw new Error('a group did not start');
     const { first, second, ratio, spread } = await compare(two.run, one.run, {
       rounds: quick ? 4 : 8,
@@ -46,7 +50,11 @@ export async function workers({ engine, admin, quick }: Bench): Promise<Figure[]
       },
     ];
   } finally {
-    await Promise.all(groups.map(({ stop }) => stop()));
+    for (const group of groups) {
+      const { program, store } = await group;
+      store.close();
+      await program.stop();
+    }
   }
 }
 
@@ -64,15 +72,5 @@ async function startGroup(redisUrl: string, count: number) {
     // The benchmark's process would have to read a line per request.
     LOG_LEVEL: 'warn',
   });
-  const store = new BenchStore(redisUrl, { prefix });
-  await untilAvailable(store, pods);
-  return {
-    pid: program.pid,
-    url: `http://127.0.0.1:${port}`,
-    release: () => store.releaseAll(),
-    async stop() {
-      store.close();
-      await program.stop();
-    },
-  };
+  return { url: `http://127.0.0.1:${port}`, program, store: new BenchStore(redisUrl, { prefix }) };
 }

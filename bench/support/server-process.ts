@@ -61,7 +61,7 @@ export class ServerProcess {
   }
 
   stop(): Promise<void> {
-    if (this.child.exitCode !== null) return Promise.resolve();
+    if (!this.child.connected) return Promise.resolve();
     const ended = new Promise<void>((resolve) => this.child.once('exit', () => resolve()));
     this.child.disconnect();
     return ended;
