@@ -106,10 +106,11 @@ export class Live {
     if (this.#stream) return;
     this.#lastTrueAt = Date.now();
     this.#stream = followEvents({
-      opened: () => {
+      opened: (hasGap) => {
         this.#streamFails = false;
         // A full read replaces the missed events.
         this.read();
+        if (hasGap) this.#forgetEvents();
       },
       heard: (events) => this.#hear(events),
       broke: (error) => {
@@ -188,7 +189,14 @@ export class Live {
     return { minMs: 0, maxMs: pauseAfter({ tookMs, hasFailed: this.#failedReads > 0, retryAfterMs }) };
   }
 
-  /** Reads the events from before the page was opened. */
+  /** The list must not have a gap: it starts again with the latest events. */
+  #forgetEvents(): void {
+    this.state.events = [];
+    this.state.trims += 1;
+    void this.#recall();
+  }
+
+  /** Reads the latest events of the time before the list. */
   async #recall(): Promise<void> {
     try {
       const { events } = await ask<EventPage>('/events/search?limit=100');

@@ -5,7 +5,8 @@
  * A hidden page has no stream: a browser opens at most six connections to a router, for all its tabs together.
  *
  * After a break it resumes after the last event, with exponential backoff and jitter, so that many consoles do not
- * reconnect at once. A connection without a heartbeat counts as broken.
+ * reconnect at once. After more than a minute it starts with the next event instead, because the router would replay up to
+ * 50,000. A connection on which nothing arrives counts as broken, also while it is being opened.
  */
 import { request } from '../api';
 import type { RouterEvent } from '../types';
@@ -14,10 +15,11 @@ const firstPauseMs = 500;
 const maxPauseMs = 10_000;
 /** The router sends a heartbeat every 15 s. */
 const maxSilenceMs = 35_000;
+const maxReplayMs = 60_000;
 
 interface StreamListener {
-  /** Connected; after a break events may have been missed. */
-  opened(): void;
+  /** Connected; after a break events may have been missed. `hasGap`: they are not replayed. */
+  opened(hasGap: boolean): void;
   heard(events: RouterEvent[]): void;
   broke(error: unknown): void;
 }
@@ -26,32 +28,47 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
   const over = new AbortController();
   let hurry = () => {};
   let last: string | undefined;
+  /** By the wall clock, which goes on while the machine sleeps. */
+  let receivedAt = Date.now();
+  let hasGap = false;
   const follow = async () => {
     let pauseMs = firstPauseMs;
     for (;;) {
       await visible();
-      const line = new AbortController();
+      const connection = new AbortController();
       let wasHidden = false;
       const hide = () => {
         wasHidden = true;
-        line.abort();
+        connection.abort();
       };
-      document.addEventListener('visibilitychange', hide, { signal: line.signal });
+      document.addEventListener('visibilitychange', hide, { signal: connection.signal });
+      const silent = () => connection.abort(new Error('nothing arrived on the event stream'));
+      let silence = setTimeout(silent, maxSilenceMs);
       try {
-        const signal = AbortSignal.any([over.signal, line.signal]);
+        if (last !== undefined && Date.now() - receivedAt > maxReplayMs) {
+          last = undefined;
+          hasGap = true;
+        }
+        const signal = AbortSignal.any([over.signal, connection.signal]);
         const response = await request(last === undefined ? '/events' : `/events?since=${last}`, { signal });
-        opened();
-        pauseMs = firstPauseMs;
-        await read(response, line, (events) => {
+        opened(hasGap);
+        hasGap = false;
+        for await (const events of batches(response)) {
+          clearTimeout(silence);
+          silence = setTimeout(silent, maxSilenceMs);
+          receivedAt = Date.now();
+          pauseMs = firstPauseMs;
           last = events.at(-1)?.id ?? last;
-          heard(events);
-        });
+          if (events.length > 0) heard(events);
+        }
         throw new Error('the event stream ended');
       } catch (error) {
-        line.abort();
+        connection.abort();
         if (over.signal.aborted) return;
         if (wasHidden) continue;
         broke(error);
+      } finally {
+        clearTimeout(silence);
       }
       await new Promise<void>((resolve) => {
         hurry = resolve;
@@ -74,24 +91,16 @@ async function visible(): Promise<void> {
     await new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
 }
 
-async function read(response: Response, line: AbortController, heard: (events: RouterEvent[]) => void) {
-  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+/** The events of each piece that arrives; none for a heartbeat. */
+async function* batches({ body }: Response): AsyncGenerator<RouterEvent[]> {
+  const reader = body?.pipeThrough(new TextDecoderStream()).getReader();
   if (!reader) return;
-  let silence = setTimeout(() => line.abort(), maxSilenceMs);
-  let text = '';
-  try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return;
-      clearTimeout(silence);
-      silence = setTimeout(() => line.abort(), maxSilenceMs);
-      const blocks = (text + value).split('\n\n');
-      text = blocks.pop() ?? '';
-      const events = blocks.flatMap(parse);
-      if (events.length > 0) heard(events);
-    }
-  } finally {
-    clearTimeout(silence);
+  for (let text = ''; ; ) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const blocks = (text + value).split('\n\n');
+    text = blocks.pop() ?? '';
+    yield blocks.flatMap(parse);
   }
 }
 
