@@ -85,11 +85,11 @@ export function overloaded(): AppError {
   });
 }
 
-const refusal = JSON.stringify(errorBody(overloaded()));
+const rejectionBody = JSON.stringify(errorBody(overloaded()));
 /** A flat list: Node writes it 2.5 us faster than an object, of 25 us for a rejection. */
-const headers = [
+const rejectionHeaders = [
   ...['content-type', 'application/json; charset=utf-8'],
-  ...['content-length', String(Buffer.byteLength(refusal))],
+  ...['content-length', String(Buffer.byteLength(rejectionBody))],
   ...['retry-after', '1'],
 ];
 
@@ -125,7 +125,7 @@ export function gatedServer(
           endpoint: isCall ? '/api/v1/allocate' : 'unmatched',
           status: '503',
         });
-        refuse(context, request, response, isStranger);
+        reject(context, request, response, isStranger);
         return;
       }
       connections.begin(response);
@@ -151,16 +151,16 @@ export function admit({ admission }: HttpContext, reply: FastifyReply, isStrange
   throw overloaded();
 }
 
-function refuse(
+function reject(
   { stopping }: GateContext,
-  { headers: given }: IncomingMessage,
+  { headers }: IncomingMessage,
   response: ServerResponse,
   isStranger: boolean,
 ): void {
-  const all = [...headers, 'x-request-id', requestId(given['x-request-id'])];
+  const all = [...rejectionHeaders, 'x-request-id', requestId(headers['x-request-id'])];
   if (stopping.aborted || isStranger) all.push('connection', 'close');
   response.writeHead(503, all);
-  response.end(refusal);
+  response.end(rejectionBody);
 }
 
 /** The caller's id if it is well-formed, so that one id follows a call through several systems. */

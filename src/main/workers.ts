@@ -51,7 +51,7 @@ interface Member {
 
 export class WorkerGroup {
   readonly log: Logger;
-  /** Never: a worker that loses its leadership is started again. */
+  /** Never resolves: a worker that loses its leadership is started again. */
   readonly mustStop = new Promise<string>(() => {});
   readonly #stops: Stop[] = [];
   readonly #members: readonly Member[];
@@ -168,7 +168,11 @@ export class WorkerGroup {
       stop: () => worker.process.kill('SIGTERM'),
       timeoutMs: this.#config.shutdownTimeoutMs + stopMarginMs,
     });
-    if (pid === undefined) throw new Error(`could not be started: ${await ended}`);
+    if (pid === undefined) {
+      const error = new Error(`worker ${number} could not be started: ${await ended}`);
+      this.#onRefused(error);
+      throw error;
+    }
     this.log.info({ worker: number, pid }, 'worker started');
     const channel = this.#openChannel(number, worker);
     try {

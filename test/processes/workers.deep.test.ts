@@ -63,7 +63,7 @@ describeOneEngine('workers', (engine) => {
       process.kill(Number(pidsOf(group)[1]), 'SIGKILL');
       const reasons = () => group.logged('worker ended; starting it again').map(({ reason }) => reason);
       await until('a start has failed', () => reasons().length > 1);
-      expect(reasons()[1]).toMatch(/^could not be started: .*EMFILE/);
+      expect(reasons()[1]).toMatch(/^worker \d could not be started: .*EMFILE/);
       limitFiles(1000);
       await until('it is started', () => group.logged('smart-router is listening').length === 3);
     },
