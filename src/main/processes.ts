@@ -5,7 +5,7 @@ import { setFlagsFromString } from 'node:v8';
 import type { Clock } from '../clock.js';
 
 /**
- * Limits the memory and the pauses of garbage collection (docs/decisions: memory-of-the-leader, what-a-request-costs).
+ * Limits the memory and the pauses of garbage collection (docs/decisions: memory-of-the-leader, overload).
  *
  * The heap grows to 1.3 times what was live after the last collection. On a machine with much memory V8 allows up to four
  * times: a leader with 5,000 pods then took up to 250 MB, of which 35 MB were live; with this limit 160 to 170 MB.

@@ -1,5 +1,5 @@
--- Writes outcomes whose token still holds. Returns one row: `is_whole`, if all were written; else three lists (JSON): `written`;
--- `restored`, if a trigger restored the status; `unchanged`, if the row was not changed. Ids in none of them came too late.
+-- Writes outcomes whose token still holds. Returns one row: `is_whole`, whether all were written; if not, three JSON lists:
+-- `written`; `restored`, a trigger restored the status; `unchanged`, the row was not changed. Ids in none of them came too late.
 -- The lists are made only if needed: for every record they would cost a microsecond.
 -- Waits at most 2 s for rows that another transaction has locked, regardless of the database's own timeout. The variant
 -- for batches with locked rows writes only the unlocked ones, without a wait.
