@@ -50,7 +50,7 @@ describeOneEngine('killing routers', (engine) => {
     return router;
   };
 
-  it('under load loses no acknowledged call and no pod', { timeout: 60_000 }, async () => {
+  it('under load loses no acknowledged call and no pod', { timeout: 180_000 }, async () => {
     const seed = Math.floor(Math.random() * 2 ** 32);
     const random = seeded(seed);
     const history = recordHistory({

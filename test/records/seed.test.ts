@@ -51,7 +51,7 @@ describeOnePostgres('a loop without sessions', (postgres) => {
     const loop = startable(postgres, {
       pool: postgres.pool({ connectionString: url }),
       spoolFolder: temporaryFolder(),
-      sessionTimeout: '500ms',
+      sessionTimeout: '2s',
       clock,
       observer: {
         zombie: (workflow) => told.push(workflow),
