@@ -17,7 +17,8 @@
  * requests that have arrived are read. One long pause (garbage collection, a large sync) is not an overload. The delay never brings the
  * limit below `minLimit`, and a few strangers per sample are always handled: a slow machine with few callers rejects none.
  *
- * Weakness: it does not see the kernel's queue in front of the process, only its effect on the loop.
+ * Weaknesses: it does not see the kernel's queue in front of the process, only its effect on the loop. Node parses all requests of
+ * a packet before one of them can close the connection: a flood of pipelined requests delays the loop.
  */
 import type { Clock } from '../clock.js';
 
@@ -29,7 +30,7 @@ export const minLimit = 64;
 const maxLasting = 2000;
 /** A stranger's request (a page, a sign-in, a rejection) takes a few milliseconds at most. */
 const maxStrangers = 64;
-/** Per sample: the requests of one page, so that an operator can sign in. */
+/** Per sample: the requests of one page. An operator can sign in, unless other strangers take these places. */
 const maxStrangersWhileLowered = 8;
 const sampleEveryMs = 20;
 const samplesPerWindow = 3;

@@ -112,6 +112,8 @@ export function gatedServer(
         request.socket.destroy();
         return;
       }
+      // Rejected requests, too: one packet can hold thousands.
+      connections.begin(response);
       const { method = '', url = '' } = request;
       const kind = kindOf(method, url);
       admission.arrived();
@@ -128,7 +130,6 @@ export function gatedServer(
         reject(context, request, response, isStranger);
         return;
       }
-      connections.begin(response);
       handler(request, response);
     },
   );
@@ -185,7 +186,7 @@ export class Rejections {
     this.#requestsShed = metrics.requestsShed;
     this.#log = onceASecond(clock, (rejected) => {
       const { inFlight: in_flight, callLimit: limit } = admission;
-      log.warn({ rejected, in_flight, limit }, 'router overloaded; requests rejected with 503');
+      log.warn({ rejected, in_flight, limit }, 'router overloaded; requests rejected');
     });
   }
 

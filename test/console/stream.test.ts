@@ -1,32 +1,192 @@
-/** The event stream of the console, without a browser. */
+/** The event list of the console when its tab is hidden, on a clock that the test moves. The router is a stub of `fetch`. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-beforeEach(() => {
+class Page extends EventTarget {
+  hidden = false;
+
+  show(isShown: boolean): void {
+    this.hidden = !isShown;
+    this.dispatchEvent(new Event('visibilitychange'));
+  }
+}
+
+interface TestEvent {
+  id: string;
+  type: string;
+}
+
+/** Keeps all events, streams them, and replays them from `since`. */
+class EventRouter {
+  readonly events: TestEvent[] = [];
+  readonly opened: string[] = [];
+  failingSearches = 0;
+  readonly #streams = new Set<ReadableStreamDefaultController<Uint8Array>>();
+
+  emit(): void {
+    const event = { id: `${this.events.length + 1}-0`, type: 'pod_registered' };
+    this.events.push(event);
+    for (const stream of this.#streams) send(stream, event);
+  }
+
+  readonly fetch = async (url: string, { signal }: { signal: AbortSignal }): Promise<Response> => {
+    signal.throwIfAborted();
+    if (url.includes('/events/search')) {
+      if (this.failingSearches-- > 0) throw new TypeError('no answer');
+      return Response.json({ events: this.events.toReversed() });
+    }
+    if (url.includes('/events')) return this.#stream(url, signal);
+    return Response.json({ leader: 'a', records: null, alerts: [] });
+  };
+
+  #stream(url: string, signal: AbortSignal): Response {
+    this.opened.push(url);
+    const since = /since=(.*)/.exec(url)?.[1];
+    const from = since === undefined ? Infinity : this.events.findIndex(({ id }) => id === since) + 1;
+    const body = new ReadableStream<Uint8Array>({
+      start: (stream) => {
+        this.#streams.add(stream);
+        signal.addEventListener('abort', () => {
+          this.#streams.delete(stream);
+          stream.error(signal.reason);
+        });
+        for (const event of this.events.slice(from)) send(stream, event);
+      },
+    });
+    return new Response(body);
+  }
+}
+
+function send(stream: ReadableStreamDefaultController<Uint8Array>, event: TestEvent): void {
+  stream.enqueue(new TextEncoder().encode(`data: ${JSON.stringify(event)}\n\n`));
+}
+
+interface Live {
+  start(): void;
+  stop(): void;
+  state: { events: TestEvent[]; staleSince: number | undefined };
+}
+
+let page: Page;
+let router: EventRouter;
+let live: Live;
+const pass = (ms: number) => vi.advanceTimersByTimeAsync(ms);
+const listed = () => live.state.events.map(({ id }) => id);
+const all = () => router.events.map(({ id }) => id);
+
+beforeEach(async () => {
   vi.useFakeTimers();
-  vi.stubGlobal('document', new EventTarget());
+  page = new Page();
+  router = new EventRouter();
+  vi.stubGlobal('document', page);
+  vi.stubGlobal('requestAnimationFrame', (callback: () => void) => setTimeout(callback, 16));
+  vi.stubGlobal('fetch', router.fetch);
+  // Made for a browser, and so not for the compiler of these tests.
+  const path = '../../console/src/live/live.js';
+  const { Live } = (await import(path)) as { Live: new () => Live };
+  live = new Live();
 });
 afterEach(() => {
+  live.stop();
   vi.useRealTimers();
   vi.unstubAllGlobals();
 });
 
-it('a connection that is not answered within 35 s counts as broken, and is opened again', async () => {
-  const fetched = vi.fn(
-    (_: unknown, { signal }: { signal: AbortSignal }) =>
-      new Promise((_resolve, reject) => {
+it.each([
+  ['5 s, with an event before', 1, 5000],
+  ['5 s, without an event before', 0, 5000],
+  ['10 minutes, with an event before', 1, 600_000],
+  ['10 minutes, without an event before', 0, 600_000],
+])('lists the events of a hidden tab: %s', async (_, before, ms) => {
+  router.emit();
+  live.start();
+  await pass(100);
+  for (let i = 0; i < before; i++) router.emit();
+  await pass(100);
+  page.show(false);
+  await pass(ms);
+  router.emit();
+  page.show(true);
+  await pass(100);
+  router.emit();
+  await pass(100);
+  expect(listed()).toEqual(all());
+});
+
+it('lists the events of a tab that was opened hidden', async () => {
+  page.hidden = true;
+  router.emit();
+  live.start();
+  await pass(1000);
+  router.emit();
+  expect(router.opened).toEqual([]);
+  page.show(true);
+  await pass(100);
+  expect(listed()).toEqual(all());
+});
+
+it('lists the events of a tab that is hidden again before the first event after a gap', async () => {
+  live.start();
+  await pass(100);
+  router.emit();
+  await pass(100);
+  page.show(false);
+  await pass(61_000);
+  page.show(true);
+  await pass(100);
+  page.show(false);
+  await pass(100);
+  router.emit();
+  page.show(true);
+  await pass(100);
+  expect(listed()).toEqual(all());
+});
+
+it('reads the events again if that failed after a gap', async () => {
+  live.start();
+  await pass(100);
+  router.emit();
+  await pass(100);
+  page.show(false);
+  await pass(61_000);
+  router.emit();
+  router.failingSearches = 1;
+  page.show(true);
+  await pass(100);
+  router.emit();
+  await pass(10_000);
+  expect(listed()).toEqual(all());
+});
+
+it('has one stream while its tab is shown, none while it is hidden, and none after the end', async () => {
+  live.start();
+  for (let i = 0; i < 100; i++) {
+    page.show(false);
+    page.show(true);
+    await pass(1);
+  }
+  const { length } = router.opened;
+  page.show(false);
+  await pass(100);
+  live.stop();
+  page.show(true);
+  await pass(100_000);
+  expect(router.opened).toHaveLength(length);
+});
+
+it('opens a stream again that is not answered within 35 s', async () => {
+  const unanswered = vi.fn(
+    (_: string, { signal }: { signal: AbortSignal }) =>
+      new Promise<Response>((_resolve, reject) => {
         signal.addEventListener('abort', () => reject(signal.reason));
       }),
   );
-  vi.stubGlobal('fetch', fetched);
-  // Made for a browser, and so not for the compiler of these tests.
-  const path = '../../console/src/live/stream.js';
-  const { followEvents } = await import(path);
-  const broke = vi.fn();
-  const following = followEvents({ opened: () => {}, heard: () => {}, broke });
-  await vi.advanceTimersByTimeAsync(34_000);
-  expect(broke).not.toHaveBeenCalled();
-  await vi.advanceTimersByTimeAsync(2000);
-  expect(broke).toHaveBeenCalledOnce();
-  expect(fetched).toHaveBeenCalledTimes(2);
-  following.stop();
+  vi.stubGlobal('fetch', (url: string, options: { signal: AbortSignal }) =>
+    /\/events(\?|$)/.test(url) ? unanswered(url, options) : router.fetch(url, options),
+  );
+  live.start();
+  await pass(34_000);
+  expect([unanswered.mock.calls.length, live.state.staleSince]).toEqual([1, undefined]);
+  await pass(2000);
+  expect(unanswered).toHaveBeenCalledTimes(2);
+  expect(live.state.staleSince).toBeDefined();
 });

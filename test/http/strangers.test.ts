@@ -104,6 +104,17 @@ describeOneEngine('strangers', (engine) => {
     expect(await shed()).toEqual({ call: 0, other: 0, stranger: 2 });
   });
 
+  it('rejects at most 16 of the requests in one packet, then closes the connection', async () => {
+    await start({ OVERLOAD_DELAY: 'off' });
+    vi.spyOn(router.context.admission, 'isLowered', 'get').mockReturnValue(true);
+    const { closed } = await connect('GET / HTTP/1.1\r\nHost:\r\n\r\n'.repeat(2000));
+    await closed;
+    const { stranger = 0 } = await shed();
+    expect(stranger).toBeGreaterThan(0);
+    expect(stranger).toBeLessThanOrEqual(16);
+    expect(await served()).toEqual([200, 200]);
+  });
+
   it('while too many requests are in flight, the call of a stranger is rejected as one of a stranger', async () => {
     await start();
     vi.spyOn(router.context.admission, 'hasRoom').mockReturnValue(false);

@@ -99,6 +99,8 @@ export class Live {
   #failedReads = 0;
   #lastTrueAt = 0;
   #storeAwayAt = 0;
+  #recalls = 0;
+  #mustRecall = false;
   #isRendering = false;
   #hasChanged = false;
 
@@ -110,7 +112,7 @@ export class Live {
         this.#streamFails = false;
         // A full read replaces the missed events.
         this.read();
-        if (hasGap) this.#forgetEvents();
+        if (hasGap) void this.#recall({ hasGap });
       },
       heard: (events) => this.#hear(events),
       broke: (error) => {
@@ -175,6 +177,7 @@ export class Live {
       // After an outage the stream reconnects at once.
       if (this.#failedReads > 0) this.#stream?.hurry();
       this.#failedReads = 0;
+      if (this.#mustRecall) void this.#recall({ hasGap: true });
       if (!this.#streamFails) this.#lastTrueAt = Date.now();
       this.#judge(undefined);
     } catch (error) {
@@ -189,23 +192,27 @@ export class Live {
     return { minMs: 0, maxMs: pauseAfter({ tookMs, hasFailed: this.#failedReads > 0, retryAfterMs }) };
   }
 
-  /** The list must not have a gap: it starts again with the latest events. */
-  #forgetEvents(): void {
-    this.state.events = [];
-    this.state.trims += 1;
-    void this.#recall();
-  }
-
-  /** Reads the latest events of the time before the list. */
-  async #recall(): Promise<void> {
+  /**
+   * Reads the latest events. Those that were listed before a gap are replaced, so that none is missing in the list; if this fails,
+   * the next successful read repeats it.
+   */
+  async #recall({ hasGap = false } = {}): Promise<void> {
+    const { state } = this;
+    this.#recalls += 1;
+    const turn = this.#recalls;
+    this.#mustRecall = false;
+    const replaced = new Set(hasGap ? state.events.map(({ id }) => id) : []);
     try {
       const { events } = await ask<EventPage>('/events/search?limit=100');
-      const { state } = this;
-      const heard = new Set(state.events.map(({ id }) => id));
-      state.events = [...events.filter(({ id }) => !heard.has(id)).reverse(), ...state.events];
+      if (turn !== this.#recalls) return;
+      const kept = state.events.filter(({ id }) => !replaced.has(id));
+      const listed = new Set(kept.map(({ id }) => id));
+      state.events = [...events.filter(({ id }) => !listed.has(id)).reverse(), ...kept];
+      if (hasGap) state.trims += 1;
       this.#notify();
     } catch {
-      // The list starts with the next event.
+      // Without a gap the list starts with the next event.
+      if (turn === this.#recalls) this.#mustRecall = hasGap;
     }
   }
 

@@ -18,7 +18,7 @@ const maxSilenceMs = 35_000;
 const maxReplayMs = 60_000;
 
 interface StreamListener {
-  /** Connected; after a break events may have been missed. `hasGap`: they are not replayed. */
+  /** Connected; after a break events may have been missed. `hasGap`: those since the last one, or since the start, are not replayed. */
   opened(hasGap: boolean): void;
   heard(events: RouterEvent[]): void;
   broke(error: unknown): void;
@@ -30,11 +30,13 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
   let last: string | undefined;
   /** By the wall clock, which goes on while the machine sleeps. */
   let receivedAt = Date.now();
-  let hasGap = false;
+  let hasGap = document.hidden;
+  let wasOpened = false;
   const follow = async () => {
     let pauseMs = firstPauseMs;
     for (;;) {
-      await visible();
+      await visible(over.signal);
+      if (over.signal.aborted) return;
       const connection = new AbortController();
       let wasHidden = false;
       const hide = () => {
@@ -45,14 +47,13 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
       const silent = () => connection.abort(new Error('nothing arrived on the event stream'));
       let silence = setTimeout(silent, maxSilenceMs);
       try {
-        if (last !== undefined && Date.now() - receivedAt > maxReplayMs) {
-          last = undefined;
-          hasGap = true;
-        }
+        if (Math.abs(Date.now() - receivedAt) > maxReplayMs) last = undefined;
+        if (last === undefined && wasOpened) hasGap = true;
         const signal = AbortSignal.any([over.signal, connection.signal]);
         const response = await request(last === undefined ? '/events' : `/events?since=${last}`, { signal });
         opened(hasGap);
         hasGap = false;
+        wasOpened = true;
         for await (const events of batches(response)) {
           clearTimeout(silence);
           silence = setTimeout(silent, maxSilenceMs);
@@ -86,9 +87,17 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
   };
 }
 
-async function visible(): Promise<void> {
-  while (document.hidden)
-    await new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
+async function visible(over: AbortSignal): Promise<void> {
+  while (document.hidden && !over.aborted)
+    await new Promise((resolve) => {
+      const turn = new AbortController();
+      const end = () => {
+        turn.abort();
+        resolve(undefined);
+      };
+      document.addEventListener('visibilitychange', end, { signal: turn.signal });
+      over.addEventListener('abort', end, { signal: turn.signal });
+    });
 }
 
 /** The events of each piece that arrives; none for a heartbeat. */
