@@ -1,7 +1,7 @@
 // Builds dist/: embeds Lua and SQL files in TypeScript modules, compiles, and bundles the console. Also builds the package
 // in clients/typescript.
 import { execFileSync } from 'node:child_process';
-import { cpSync, existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -31,12 +31,12 @@ if (tsc === undefined) {
 }
 embedLua(root);
 embedSql(root);
-// The console is replaced at the end.
 const dist = join(root, 'dist');
-for (const name of existsSync(dist) ? readdirSync(dist) : [])
-  if (name !== 'console') rmSync(join(dist, name), { recursive: true, force: true });
+// Renamed into dist/ at the end: `npx smart-router` in this folder builds as well, beside a running router.
+const fresh = join(root, '.cache', `dist-${process.pid}`);
+process.once('exit', () => rmSync(fresh, { recursive: true, force: true }));
 try {
-  execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json')], {
+  execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', fresh], {
     stdio: 'inherit',
     cwd: root,
   });
@@ -48,14 +48,13 @@ const client = join(root, 'clients', 'typescript');
 if (existsSync(client)) {
   rmSync(join(client, 'dist'), { recursive: true, force: true });
   for (const name of ['client', 'clock.js', 'clock.d.ts', 'version.js', 'version.d.ts'])
-    cpSync(join(dist, name), join(client, 'dist', name), { recursive: true });
+    cpSync(join(fresh, name), join(client, 'dist', name), { recursive: true });
   // npm packs a license only from the package's own folder.
   cpSync(join(root, 'LICENSE'), join(client, 'dist', 'LICENSE'));
 }
 
 // The console: one page, one script and one style sheet with hashed names, and a script with the runbook, loaded on demand.
 const { build } = await import('vite');
-const fresh = join(dist, '.console');
 await build({
   configFile: false,
   root: join(root, 'console'),
@@ -65,7 +64,7 @@ await build({
   publicDir: false,
   plugins: [runbookPlugin(root)],
   build: {
-    outDir: fresh,
+    outDir: join(fresh, 'console'),
     emptyOutDir: true,
     // The content security policy allows files of this origin and nothing inline.
     assetsInlineLimit: 0,
@@ -74,6 +73,23 @@ await build({
     cssCodeSplit: false,
   },
 });
-// A running router that serves dist/console sees a missing page only between these two lines.
-rmSync(join(dist, 'console'), { recursive: true, force: true });
-renameSync(fresh, join(dist, 'console'));
+replace(fresh, dist);
+
+/**
+ * Makes `to` a copy of `from`, without a moment in which a file is missing: folders first, so that a page never names a file
+ * that is not there yet. Equal files are kept.
+ * @param {string} from
+ * @param {string} to
+ */
+function replace(from, to) {
+  mkdirSync(to, { recursive: true });
+  const entries = readdirSync(from, { withFileTypes: true });
+  for (const { name } of entries.filter((entry) => entry.isDirectory()))
+    replace(join(from, name), join(to, name));
+  for (const { name } of entries.filter((entry) => entry.isFile())) {
+    const [source, target] = [join(from, name), join(to, name)];
+    if (!existsSync(target) || !readFileSync(source).equals(readFileSync(target))) renameSync(source, target);
+  }
+  const names = new Set(entries.map(({ name }) => name));
+  for (const name of readdirSync(to)) if (!names.has(name)) rmSync(join(to, name), { recursive: true });
+}

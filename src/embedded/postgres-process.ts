@@ -59,7 +59,8 @@ export async function createCluster({ bin, folder, user, initdb = [] }: NewClust
         ...['--pgdata', data, '--username', 'postgres', '--pwfile', password, '--auth', 'scram-sha-256'],
         ...['--encoding', 'UTF8', '--locale', 'C', '--no-instructions', ...initdb],
       ],
-      { ...options(user), stdio: ['ignore', 'pipe', 'pipe'] },
+      // In a process group of its own: Ctrl-C ends the start, not initdb with an error.
+      { ...options(user), stdio: ['ignore', 'pipe', 'pipe'], detached: true },
     );
     const lines = linesOf(child);
     const end = await ended(child);
