@@ -53,7 +53,8 @@ export const env = {
   HOLD_POLL_INTERVAL: '1s',
   HOLD_CLAIM_TTL: '4s',
   LEASE_TTL: `${times.leaseMs}ms`,
-  CALL_INFO_TTL: '1m',
+  // Longer than any outage here and the minute after it in which no lease ends: a record must not end before its lease.
+  CALL_INFO_TTL: '5m',
   REPORT_GRACE: `${times.graceMs}ms`,
   DRAINING_TTL: `${times.drainMs}ms`,
   CLEANUP_INTERVAL: '500ms',
