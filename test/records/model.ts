@@ -43,7 +43,8 @@ export type Step =
 interface ModelClaim {
   token: string | null;
   worker: number;
-  claimedAt: number;
+  /** Null after a release or a failed run; kept by a reset, whose pause is not that of a retry. */
+  claimedAt: number | null;
   resets: number;
   notBefore: number | null;
   seenAt: number | null;
@@ -271,11 +272,12 @@ export class Model {
       if (moves) this.#move(id, isRetried ? 'Queued' : fails ? 'Failed' : 'Completed');
       if (!isRetried) return;
       claim.token = null;
+      claim.claimedAt = null;
       claim.attempts += 1;
       claim.notBefore = this.#now + (this.#rules?.pauseS ?? 0);
     } else {
       expect(await this.#store.release([mine])).toBe(moves ? 1 : 0);
-      if (holds) claim.token = null;
+      if (holds) Object.assign(claim, { token: null, claimedAt: null });
       if (moves) record.state = 'Queued';
     }
   }
@@ -359,6 +361,7 @@ export class Model {
       this.#claims.set(id, {
         ...claim,
         token: null,
+        claimedAt: claim.claimedAt ?? this.#now,
         resets: counts ? resets + 1 : resets,
         notBefore: this.#now + waitS,
         seenAt: null,
@@ -415,7 +418,8 @@ export class Model {
   async #retryByHand(id: string): Promise<void> {
     const claim = this.#claims.get(id);
     const { state } = this.#recordOf(id);
-    const waits = state === 'Queued' && this.#waits(id) && (claim?.attempts ?? 0) > 0;
+    const waits =
+      state === 'Queued' && this.#waits(id) && (claim?.attempts ?? 0) > 0 && claim?.claimedAt === null;
     const isFree = claim?.token == null || this.#isLost(claim, true);
     const isRetried = (state === 'Failed' || waits) && isFree;
     const { changed } = await this.#store.requeueByHand([id], bounds, 'retryByHand');
@@ -465,7 +469,7 @@ export class Model {
   }
 
   #isTimedOut({ claimedAt }: ModelClaim): boolean {
-    return (this.#now - claimedAt) * 1000 > timeoutMs + bounds.timeoutGraceMs;
+    return (this.#now - (claimedAt ?? this.#now)) * 1000 > timeoutMs + bounds.timeoutGraceMs;
   }
 
   #isLost(claim: ModelClaim, judges: boolean): boolean {
@@ -479,7 +483,7 @@ export class Model {
 const unclaimed: ModelClaim = {
   token: null,
   worker: 0,
-  claimedAt: 0,
+  claimedAt: null,
   resets: 0,
   notBefore: null,
   seenAt: null,

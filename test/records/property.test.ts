@@ -115,7 +115,8 @@ describePostgres('in any order of events', (postgres) => {
 describeOnePostgres('with a limit per key and retries, in any order of events', (postgres) => {
   it.each([true, false])(
     'every statement matches the model, and every key gets its turn, with an index: %s',
-    { timeout: 120_000 },
+    // Also for the search for a smaller example.
+    { timeout: 600_000 },
     async (isIndexed) => {
       const pool = postgres.pool({ max: 2 });
       const table = await limitedTable(pool, isIndexed);
