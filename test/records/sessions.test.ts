@@ -63,6 +63,26 @@ describeOnePostgres('a database without a free session', (postgres) => {
   });
 });
 
+describeOnePostgres('a statement that failed', (postgres) => {
+  it('holds no row locks once its error is thrown', async () => {
+    const pool = postgres.pool();
+    await teamTable(pool, 10);
+    const other = await pool.connect();
+    const sessions = new Sessions({ pool, clock: systemClock });
+    for (let i = 0; i < 3; i++) {
+      // Freeing the memory of the array makes the rollback slow.
+      const statement = `DO $$ DECLARE large text[]; BEGIN
+        UPDATE pages SET url = url;
+        large := ARRAY(SELECT repeat('x', 1000) FROM generate_series(1, 100000));
+        PERFORM FROM no_such_table;
+      END $$`;
+      await expect(sessions.query(statement)).rejects.toThrow('no_such_table');
+      expect((await other.query('SELECT FROM pages FOR UPDATE SKIP LOCKED')).rowCount).toBe(10);
+    }
+    other.release();
+  });
+});
+
 describeOnePostgres('a statement that timed out', (postgres) => {
   it('is cancelled in the database', async () => {
     const pool = postgres.pool();
