@@ -111,7 +111,7 @@ export class Admission {
   /** Counts a request before it is read: strangers alone can make the event loop late. */
   arrived(): void {
     this.#arrivals += 1;
-    if (!this.#isSampling && this.#delayMs !== undefined) this.#sample(this.#delayMs);
+    this.#sample();
   }
 
   /** Called once for each request of a stranger; false: it is rejected. */
@@ -129,7 +129,7 @@ export class Admission {
     else {
       this.#inFlight += 1;
       this.#maxSeenInFlight = Math.max(this.#maxSeenInFlight, this.#inFlight);
-      if (!this.#isSampling && this.#delayMs !== undefined) this.#sample(this.#delayMs);
+      this.#sample();
     }
     return true;
   }
@@ -149,10 +149,13 @@ export class Admission {
    * Samples the delay of the event loop while requests arrive or are in flight, or while the limit is lowered: an idle router
    * has no timer.
    */
-  #sample(delayMs: number): void {
+  #sample(): void {
+    const delayMs = this.#delayMs;
+    if (this.#isSampling || delayMs === undefined) return;
     this.#isSampling = true;
     const startMs = this.#clock.monotonic();
     const sample = () => {
+      this.#isSampling = false;
       const isIdle = this.#inFlight + this.#arrivals === 0;
       this.#arrivals = 0;
       this.#strangersWhileLowered = 0;
@@ -162,8 +165,7 @@ export class Admission {
         this.#startWindow();
       } else this.#adjust(this.#clock.monotonic() - startMs - sampleEveryMs, delayMs);
       this.#wasIdle = isIdle;
-      this.#isSampling = !isIdle || this.isLowered;
-      if (this.#isSampling) this.#sample(delayMs);
+      if (!isIdle || this.isLowered) this.#sample();
     };
     this.#clock.after(sampleEveryMs, sample, { unref: true });
   }

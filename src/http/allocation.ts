@@ -47,7 +47,7 @@ export async function allocateFor(
   if (isDisconnected(request)) throw disconnectedError();
   // Webhooks, and paths that are written in another way, hold the slot of an `other` request.
   if (!context.admission.hasRoomForCall) {
-    request.server.rejections.count('call');
+    request.server.countRejection('call');
     throw overloaded();
   }
   const giveBack = (allocation: Allocation) =>

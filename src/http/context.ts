@@ -22,7 +22,7 @@ import type { RecordsAdmin } from '../records/admin.js';
 import type { OperatorAction } from './action-log.js';
 import type { Admission, Kind } from './admission.js';
 import type { Connections } from './connections.js';
-import type { Rejections } from './gate.js';
+import type { CountRejection } from './gate.js';
 import type { Probes } from './routes/probes.js';
 
 /** Of every body, where a route has no limit of its own. */
@@ -76,7 +76,7 @@ export const documented =
 declare module 'fastify' {
   interface FastifyInstance {
     connections: Connections;
-    rejections: Rejections;
+    countRejection: CountRejection;
     probes: Probes;
   }
   interface FastifyContextConfig {

@@ -18,16 +18,19 @@ import { PROVIDERS } from './providers/status.js';
 type Handler = (request: IncomingMessage, response: ServerResponse) => void;
 type GateContext = Pick<HttpContext, 'admission' | 'metrics' | 'stopping'>;
 
+export type CountRejection = ReturnType<typeof rejectionCounter>;
+
 interface GateOptions {
-  requestTimeout: number;
-  keepAliveTimeout: number;
   connections: Connections;
-  rejections: Rejections;
-  /** Judged by first line and headers: false if no route would take its caller for a known one. */
+  countRejection: CountRejection;
+  /** By request line and headers: whether any route could accept the caller as known. */
   mayBeKnown: (request: IncomingMessage) => boolean;
 }
 
 const logEveryMs = 1000;
+/** Slow senders are cut off; responses may take as long as a drain waits. */
+const requestTimeoutMs = 30_000;
+const keepAliveTimeoutMs = 75_000;
 /** Our clients do not pipeline more requests into one connection. */
 const maxInConnection = 16;
 /** How often Node looks for requests that arrive too slowly; its default of 30 s would double their time limit. */
@@ -44,7 +47,7 @@ export class GatedResponse extends ServerResponse<IncomingMessage> {
   #admission: Admission | undefined = undefined;
   #slot: Slot | undefined = undefined;
 
-  /** False: no slot is free. A caller whose connection is closed needs none. */
+  /** Takes a slot; false if none is free. True without a slot if the connection is already closed. */
   enter(admission: Admission, slot: Slot): boolean {
     if (this.req.socket.destroyed) return true;
     if (!admission.enter(slot)) return false;
@@ -53,7 +56,7 @@ export class GatedResponse extends ServerResponse<IncomingMessage> {
     return true;
   }
 
-  /** Also called when the connection breaks: Node does not end a response that is queued behind another one then. */
+  /** Frees the slot. Also called when the connection breaks: Node then never ends a response queued behind another one. */
   leave(): void {
     if (this.#slot === undefined) return;
     this.#admission?.leave(this.#slot);
@@ -96,14 +99,14 @@ const rejectionHeaders = [
 /** Node's server with our timeouts; `handler` gets the requests that are not rejected. */
 export function gatedServer(
   context: GateContext,
-  { requestTimeout, keepAliveTimeout, connections, rejections, mayBeKnown }: GateOptions,
+  { connections, countRejection, mayBeKnown }: GateOptions,
   handler: Handler,
 ): Server {
   const { admission, metrics } = context;
   const server = createServer(
     {
-      requestTimeout,
-      keepAliveTimeout,
+      requestTimeout: requestTimeoutMs,
+      keepAliveTimeout: keepAliveTimeoutMs,
       connectionsCheckingInterval: checkEveryMs,
       ServerResponse: GatedResponse,
     },
@@ -121,7 +124,7 @@ export function gatedServer(
       const isStranger = (!hasRoom || admission.isLowered) && kind !== 'probe' && !mayBeKnown(request);
       if (!hasRoom || (isStranger && !admission.admitStranger())) {
         const isCall = kind === 'call';
-        rejections.count(isStranger ? 'stranger' : isCall || newCallWebhook.test(url) ? 'call' : 'other');
+        countRejection(isStranger ? 'stranger' : isCall || newCallWebhook.test(url) ? 'call' : 'other');
         metrics.httpRequests.inc({
           method,
           endpoint: isCall ? '/api/v1/allocate' : 'unmatched',
@@ -148,7 +151,7 @@ export function admit({ admission }: HttpContext, reply: FastifyReply, isStrange
   // The kind of the route, not of the request line: a path can be written in many ways (`/%64rain`).
   const { kind = 'other' } = reply.routeOptions.config;
   if (kind === 'probe' || response.enter(admission, isStranger ? 'stranger' : kind)) return;
-  reply.server.rejections.count(isStranger ? 'stranger' : kind === 'call' ? 'call' : 'other');
+  reply.server.countRejection(isStranger ? 'stranger' : kind === 'call' ? 'call' : 'other');
   throw overloaded();
 }
 
@@ -172,28 +175,21 @@ export function requestId(given: unknown): string {
 /** The webhook of a new call. Plivo may send a hangup there too; rejected unread, it counts as a call. */
 const newCallWebhook = new RegExp(`^/api/v1/(?:${PROVIDERS.join('|')})/allocate/?(?:\\?|$)`);
 
-/** Counts rejected requests, and logs their number once a second. */
-export class Rejections {
-  readonly #requestsShed: HttpContext['metrics']['requestsShed'];
-  readonly #log: () => void;
-
-  constructor({
-    admission,
-    metrics,
-    log,
-    clock,
-  }: Pick<HttpContext, 'admission' | 'metrics' | 'log' | 'clock'>) {
-    this.#requestsShed = metrics.requestsShed;
-    this.#log = onceASecond(clock, (rejected) => {
-      const { inFlight: in_flight, callLimit: limit } = admission;
-      log.warn({ rejected, in_flight, limit }, 'router overloaded; requests rejected');
-    });
-  }
-
-  count(kind: 'call' | 'other' | 'stranger'): void {
-    this.#requestsShed.inc({ kind });
-    this.#log();
-  }
+/** Returns a function that counts a rejected request; their number is logged once a second. */
+export function rejectionCounter({
+  admission,
+  metrics,
+  log,
+  clock,
+}: Pick<HttpContext, 'admission' | 'metrics' | 'log' | 'clock'>) {
+  const logSoon = onceASecond(clock, (rejected) => {
+    const { inFlight: in_flight, callLimit: limit } = admission;
+    log.warn({ rejected, in_flight, limit }, 'router overloaded; requests rejected');
+  });
+  return (kind: 'call' | 'other' | 'stranger') => {
+    metrics.requestsShed.inc({ kind });
+    logSoon();
+  };
 }
 
 /** Counts, and reports the count one second after the first. */

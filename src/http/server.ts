@@ -20,7 +20,7 @@ import { Connections, maxOpenFiles, reservedFiles } from './connections.js';
 import { type App, bodyLimitBytes, type HttpContext } from './context.js';
 import { rejectIfDisconnected } from './deadline.js';
 import { answerBrokenRequest, answerError } from './errors.js';
-import { admit, type GatedResponse, gatedServer, onceASecond, Rejections, requestId } from './gate.js';
+import { admit, type GatedResponse, gatedServer, onceASecond, rejectionCounter, requestId } from './gate.js';
 import { createRequestLog } from './request-log.js';
 import { callRoutes } from './routes/calls.js';
 import { consoleRoutes } from './routes/console.js';
@@ -41,7 +41,7 @@ export const apiPrefix = '/api/v1';
 export async function createServer(context: HttpContext, extend?: (app: App) => Promise<void>): Promise<App> {
   const { config, metrics, log, clock, stopping } = context;
   const connections = openConnections(context);
-  const rejections = new Rejections(context);
+  const countRejection = rejectionCounter(context);
   // The fields of a request's line are this file's own: looking for secrets among them took 8 of 11 us per line.
   const requestLog = log.child({}, { redact: [] });
   const app: App = Fastify({
@@ -55,15 +55,12 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     bodyLimit: bodyLimitBytes,
     trustProxy: trustOf(config.trustProxy),
     genReqId: ({ headers }) => requestId(headers['x-request-id']),
-    // Slow senders are cut off; responses may take as long as a drain waits.
     serverFactory: (handler) =>
       gatedServer(
         context,
         {
-          requestTimeout: 30_000,
-          keepAliveTimeout: 75_000,
           connections,
-          rejections,
+          countRejection,
           mayBeKnown: (request) => mayBeKnown(config, request, clock.now()),
         },
         handler,
@@ -106,7 +103,7 @@ export async function createServer(context: HttpContext, extend?: (app: App) => 
     else parseJson(request, text, (error, value) => done(error ?? surrogateProblem(text, value), value));
   });
   app.decorate('connections', connections);
-  app.decorate('rejections', rejections);
+  app.decorate('countRejection', countRejection);
   app.decorate('probes', new Probes(context));
   app.decorateRequest('about');
   app.decorateRequest('actor', '');

@@ -10,9 +10,9 @@
  * not help. A worker that does not answer is killed. `stop` waits for all workers; each has SHUTDOWN_TIMEOUT. When the
  * primary is killed, the workers stop cleanly.
  *
- * Metrics are those of the whole group. Counters and histograms are sums; of a worker that has ended or does not answer,
- * the last values are kept, because Prometheus would take a smaller sum for a restart and count the rest again. What such a
- * worker counted since the last scrape is lost. Each gauge names how it is aggregated (calls/metrics.ts).
+ * Metrics are those of the whole group. Counters and histograms are sums over all workers. The last values of a worker that
+ * has ended or does not answer stay in the sum: Prometheus would take a smaller sum for a restart and count the rest again. What
+ * such a worker counted since the last scrape is lost. Each gauge names how it is aggregated (calls/metrics.ts).
  *
  * Weakness: when a worker is killed, the requests on its connections are lost, as with a killed replica.
  */
@@ -67,7 +67,6 @@ export class WorkerGroup {
   readonly #scrape = new PacedRender(clock, this.#stopping.signal, () => this.#render());
   /** The counts of workers that have ended. */
   #past: MetricData[] = [];
-  #isRefused = false;
   #onStarted = (_member: Member) => {};
   #onRefused = (_error: unknown) => {};
 
@@ -104,7 +103,7 @@ export class WorkerGroup {
     const waiting = new Set(this.#members);
     const started = new Promise<void>((resolve, reject) => {
       this.#onRefused = (error) => {
-        this.#isRefused = true;
+        this.#stopping.abort();
         reject(error);
       };
       this.#onStarted = (member) => {
@@ -131,8 +130,8 @@ export class WorkerGroup {
 
   #createMember(number: number): Member {
     const error = ({ err, retry_in_ms }: { err?: unknown; retry_in_ms?: number }) => {
-      // If it was refused, `start` throws the error and the group ends.
-      if (this.#isRefused || this.#stopping.signal.aborted) return;
+      // If a first worker could not start, `start` throws its error.
+      if (this.#stopping.signal.aborted) return;
       const reason = messageOf(err);
       this.log.error({ worker: number, reason, retry_in_ms }, 'worker ended; starting it again');
     };
@@ -186,7 +185,7 @@ export class WorkerGroup {
       }
       member.channel = channel;
       this.#onStarted(member);
-      void this.#watch(member, kill);
+      void this.#watch(member, channel, kill);
       const how = await ended;
       if (!signal.aborted) throw new Error(`ended with ${how}`);
     } finally {
@@ -200,19 +199,17 @@ export class WorkerGroup {
   }
 
   /** Kills a worker that hangs. Two questions, because a machine that was suspended for a while answers the first one late. */
-  async #watch(member: Member, kill: () => void): Promise<void> {
-    const { channel, number } = member;
+  async #watch(member: Member, channel: Channel, kill: () => void): Promise<void> {
     const { signal } = this.#stopping;
     for (let missed = 0; missed < 2; ) {
       await clock.sleep(aliveEveryMs, signal);
-      if (channel === undefined || channel !== member.channel || signal.aborted) return;
       missed = await channel.call('alive', [], aliveTimeoutMs).then(
         () => 0,
         () => missed + 1,
       );
+      if (channel !== member.channel || signal.aborted) return;
     }
-    if (channel !== member.channel) return;
-    this.log.error({ worker: number }, 'worker does not answer; killing it');
+    this.log.error({ worker: member.number }, 'worker does not answer; killing it');
     kill();
   }
 
@@ -248,30 +245,28 @@ export class WorkerGroup {
   }
 
   async #render(): Promise<string> {
-    const fresh = await Promise.all(this.#members.map((member) => this.#updateMetrics(member)));
+    await Promise.all(this.#members.map((member) => this.#updateMetrics(member)));
     const own = await this.#registry.getMetricsAsJSON();
     // Without an await from here on: a worker that ends now would be counted twice.
-    const running = this.#members.map(({ metrics }, i) => (fresh[i] ? metrics : countsOf(metrics)));
+    const running = this.#members.map(({ metrics }) => metrics);
     return AggregatorRegistry.aggregate([...running, own, this.#past]).metrics();
   }
 
-  /** Returns whether the worker answered. */
-  async #updateMetrics(member: Member): Promise<boolean> {
+  /** Keeps the counts of a worker that does not answer, but not its gauges. */
+  async #updateMetrics(member: Member): Promise<void> {
     const { channel, number } = member;
-    if (!channel) return false;
+    if (!channel) return;
     // A worker waits for the store, at most REQUEST_TIMEOUT.
     const timeoutMs = Math.min(maxMetricsMs, this.#config.requestTimeoutMs + 1000);
     try {
       const metrics = (await channel.call('metrics', [], timeoutMs)) as MetricData[];
-      if (channel !== member.channel) return false;
-      member.metrics = metrics;
-      return true;
+      if (channel === member.channel) member.metrics = metrics;
     } catch (error) {
+      member.metrics = countsOf(member.metrics);
       this.log.warn(
         { worker: number, reason: messageOf(error) },
         'worker sent no metrics; its last counts are used',
       );
-      return false;
     }
   }
 }

@@ -7,7 +7,7 @@ import { systemClock } from '../../src/clock.js';
 import { Admission } from '../../src/http/admission.js';
 import { Connections } from '../../src/http/connections.js';
 import type { App } from '../../src/http/context.js';
-import { gatedServer, Rejections } from '../../src/http/gate.js';
+import { gatedServer, rejectionCounter } from '../../src/http/gate.js';
 import { createLogger } from '../../src/observe/log.js';
 import { describeOneEngine } from '../support/engines.js';
 import { type RawConnection, rawConnection } from '../support/raw-http.js';
@@ -258,7 +258,7 @@ it('a connection that does not read is cut, one whose request is still being han
   const limits = { max: 100, maxPerAddress: 100, isBehindProxy: false, unreadMs: 90 };
   const connections = new Connections(systemClock, limits, (reason) => reasons.push(reason));
   const metrics = new Metrics();
-  const rejections = new Rejections({ admission, metrics, log, clock: systemClock });
+  const countRejection = rejectionCounter({ admission, metrics, log, clock: systemClock });
   const waiting: ServerResponse[] = [];
   const handler = ({ url }: IncomingMessage, response: ServerResponse) => {
     if (url === '/waits') waiting.push(response);
@@ -266,7 +266,7 @@ it('a connection that does not read is cut, one whose request is still being han
   };
   const server: Server = gatedServer(
     { admission, metrics, stopping: new AbortController().signal },
-    { requestTimeout: 30_000, keepAliveTimeout: 75_000, connections, rejections, mayBeKnown: () => true },
+    { connections, countRejection, mayBeKnown: () => true },
     handler,
   );
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

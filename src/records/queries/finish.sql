@@ -3,9 +3,8 @@
 -- The lists are made only if needed: for every record they would cost a microsecond.
 -- Waits at most 2 s for rows that another transaction has locked, regardless of the database's own timeout. The variant
 -- for batches with locked rows writes only the unlocked ones, without a wait.
--- The planner must not see how many ids there are ({finished_ids}): for 500 it reads all claims of the workflow by a bitmap
--- scan, including claims deleted since the last vacuum. With statistics of a nearly empty table it still reads them all, with
--- an index scan.
+-- The number of ids is hidden from the planner ({finished_ids}): if it sees 500, it reads all claims of the workflow by a bitmap
+-- scan, with those deleted since the last vacuum. With statistics of a nearly empty table it reads them all by an index scan.
 -- $1 workflow, $2 ids, $3 their tokens (`idsAndTokens`), $4 the error of each id that failed (JSON)
 WITH {unlocked}held AS MATERIALIZED (
   DELETE FROM smart_router.claims AS c

@@ -3,7 +3,7 @@
 -- $5 stuck after (ms), $6 true: only records of the slow sweep, false: only of the fast one, NULL: both
 WITH found AS (
   SELECT c.record_id, c.resets, {counts} AS counts, c.trace, c.claimed_at AS since, w.host || ' ' || w.pid AS worker,
-    CASE WHEN c.worker IS NULL THEN 'given_up' WHEN {is_timed_out} THEN 'timed_out' ELSE 'dead_worker' END AS reason, false AS is_held
+    {reason} AS reason, false AS is_held
   FROM smart_router.claims AS c
     JOIN {table} AS t ON t.{id} = c.record_id::{id_type} AND t.{status} = {processing}
     LEFT JOIN smart_router.workers AS w ON w.id = c.worker

@@ -4,8 +4,8 @@
 -- Starts after key $4 and wraps around, so that keys take turns. Keys that another claim has locked are skipped. Full keys
 -- are only skipped here; what decides is the count in the claim, under the locks.
 -- The lock of a key comes last (CASE): a lock on every full key could fill the lock table of the database.
--- It locks only as many keys as get a record, and leaves up to $5 places to rows without a key: a key that was locked and got
--- none would lose its turn. Rows with and without a key alternate; $6: those without begin.
+-- Locks no key that gets no record: that key would lose its turn. So up to $5 places are left to rows without a key.
+-- Rows with and without a key alternate; $6: those without begin.
 -- {keys_and_rows}: limited_by_index.sql or limited_by_scan.sql. They define `keys`, in the order of their turns, and `keyed`,
 -- the rows of the locked keys.
 -- $1 workflow, $2 how many rows, $3 how many keys, $4 the last key of the previous claim, or NULL, $5 places for rows

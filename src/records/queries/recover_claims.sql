@@ -1,6 +1,6 @@
 -- The fast sweep, one batch: claims of dead workers, and claims older than their timeout and $4. Skips rows that another
--- transaction has locked. Checks everything on the rows as they are when locked; a join with the workers would there take
--- the claim of a new owner for one without any.
+-- transaction has locked. All conditions are checked again on the locked versions: in that check a join with the workers would
+-- find no worker for a claim that got a new owner; the subqueries do.
 -- Rows are found again by `= ANY`, never by a join: a planner that expects one row joins by nested loops, and one that
 -- expects many reads the whole table.
 -- $1 workflow, $2 how many, $3 a heartbeat older than this (ms) is dead, or NULL: heartbeats do not count, $4 grace after
@@ -17,7 +17,7 @@ WITH dead AS MATERIALIZED (
 ), lost AS MATERIALIZED (
   SELECT t.{id} AS id, c.record_id, c.token, c.resets, {counts} AS counts, c.trace, c.claimed_at AS since,
     (SELECT w.host || ' ' || w.pid FROM smart_router.workers AS w WHERE w.id = c.worker) AS worker,
-    CASE WHEN c.worker IS NULL THEN 'given_up' WHEN {is_timed_out} THEN 'timed_out' ELSE 'dead_worker' END AS reason
+    {reason} AS reason
   FROM smart_router.claims AS c
     JOIN {table} AS t ON t.{id} = c.record_id::{id_type} AND t.{status} = {processing}
   WHERE c.workflow = $1 AND c.record_id = ANY (ARRAY(SELECT record_id FROM dead))

@@ -15,11 +15,13 @@ WITH judged AS MATERIALIZED (
   UPDATE {table} AS t SET {status} = {queued}{set_error_requeued}, {touched} = {now}
   WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM judged))
   RETURNING t.{id}::text COLLATE "default" AS record_id, (t.{status} = {requeued_from}) IS TRUE AS is_kept
+), done AS MATERIALIZED (
+  SELECT * FROM judged WHERE record_id IN (SELECT record_id FROM changed WHERE NOT is_kept)
 ), dropped AS (
-  DELETE FROM smart_router.claims AS c USING changed WHERE c.workflow = $1 AND c.record_id = changed.record_id AND NOT is_kept
+  DELETE FROM smart_router.claims AS c USING done WHERE c.workflow = $1 AND c.record_id = done.record_id
 ), noted AS (
   INSERT INTO smart_router.resets (workflow, record_id, token, reason, outcome, resets, stuck_seconds, worker, trace)
   SELECT $1, record_id, token, 'by_hand', outcome, resets, CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END, worker, trace
-  FROM judged WHERE record_id IN (SELECT record_id FROM changed WHERE NOT is_kept)
+  FROM done
 )
-SELECT given AS record_id FROM judged WHERE record_id IN (SELECT record_id FROM changed WHERE NOT is_kept)
+SELECT given AS record_id FROM done
