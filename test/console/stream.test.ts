@@ -20,6 +20,7 @@ class EventRouter {
   readonly events: TestEvent[] = [];
   readonly opened: string[] = [];
   failingSearches = 0;
+  rejectedStreams = 0;
   readonly #streams = new Set<ReadableStreamDefaultController<Uint8Array>>();
 
   emit(): void {
@@ -34,6 +35,8 @@ class EventRouter {
       if (this.failingSearches-- > 0) throw new TypeError('no answer');
       return Response.json({ events: this.events.toReversed() });
     }
+    if (url.includes('/events') && this.rejectedStreams-- > 0)
+      return Response.json({ error: 'router overloaded', code: 'overloaded' }, { status: 503 });
     if (url.includes('/events')) return this.#stream(url, signal);
     return Response.json({ leader: 'a', records: null, alerts: [] });
   };
@@ -59,6 +62,11 @@ class EventRouter {
 function send(stream: ReadableStreamDefaultController<Uint8Array>, event: TestEvent): void {
   stream.enqueue(new TextEncoder().encode(`data: ${JSON.stringify(event)}\n\n`));
 }
+
+const unanswered = (_: string, { signal }: { signal: AbortSignal }) =>
+  new Promise<Response>((_resolve, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason));
+  });
 
 interface Live {
   start(): void;
@@ -124,6 +132,72 @@ it('lists the events of a tab that was opened hidden', async () => {
   expect(listed()).toEqual(all());
 });
 
+it('lists the events from before the first stream, which was rejected at first', async () => {
+  router.rejectedStreams = 1;
+  router.emit();
+  live.start();
+  await pass(100);
+  router.emit();
+  await pass(5000);
+  router.emit();
+  await pass(100);
+  expect(listed()).toEqual(all());
+});
+
+it('lists the events of a tab that was hidden while its first stream was being opened', async () => {
+  const { fetch } = router;
+  vi.stubGlobal('fetch', (url: string, options: { signal: AbortSignal }) =>
+    /\/events(\?|$)/.test(url) ? unanswered(url, options) : fetch(url, options),
+  );
+  router.emit();
+  live.start();
+  await pass(100);
+  vi.stubGlobal('fetch', fetch);
+  page.show(false);
+  await pass(600_000);
+  router.emit();
+  page.show(true);
+  await pass(100);
+  router.emit();
+  await pass(100);
+  expect(listed()).toEqual(all());
+});
+
+it('lists the events of a new session in order', async () => {
+  router.emit();
+  live.start();
+  await pass(100);
+  router.emit();
+  await pass(100);
+  live.stop();
+  router.emit();
+  live.start();
+  await pass(100);
+  router.emit();
+  await pass(100);
+  expect(listed()).toEqual(all());
+});
+
+it('opens the stream again although the listener of its end throws', async () => {
+  const logged = vi.spyOn(console, 'error').mockImplementation(() => {});
+  const path = '../../console/src/live/stream.js';
+  const { followEvents } = (await import(path)) as {
+    followEvents(listener: { opened(): void; heard(): void; broke(): void }): { stop(): void };
+  };
+  router.rejectedStreams = 2;
+  const stream = followEvents({
+    opened: () => {},
+    heard: () => {},
+    broke: () => {
+      throw new Error('fault of the listener');
+    },
+  });
+  await pass(10_000);
+  stream.stop();
+  expect([router.opened.length, logged.mock.calls.length]).toEqual([1, 2]);
+  logged.mockRestore();
+});
+
 it('lists the events of a tab that is hidden again before the first event after a gap', async () => {
   live.start();
   await pass(100);
@@ -174,19 +248,14 @@ it('has one stream while its tab is shown, none while it is hidden, and none aft
 });
 
 it('opens a stream again that is not answered within 35 s', async () => {
-  const unanswered = vi.fn(
-    (_: string, { signal }: { signal: AbortSignal }) =>
-      new Promise<Response>((_resolve, reject) => {
-        signal.addEventListener('abort', () => reject(signal.reason));
-      }),
-  );
+  const silent = vi.fn(unanswered);
   vi.stubGlobal('fetch', (url: string, options: { signal: AbortSignal }) =>
-    /\/events(\?|$)/.test(url) ? unanswered(url, options) : router.fetch(url, options),
+    /\/events(\?|$)/.test(url) ? silent(url, options) : router.fetch(url, options),
   );
   live.start();
   await pass(34_000);
-  expect([unanswered.mock.calls.length, live.state.staleSince]).toEqual([1, undefined]);
+  expect([silent.mock.calls.length, live.state.staleSince]).toEqual([1, undefined]);
   await pass(2000);
-  expect(unanswered).toHaveBeenCalledTimes(2);
+  expect(silent).toHaveBeenCalledTimes(2);
   expect(live.state.staleSince).toBeDefined();
 });

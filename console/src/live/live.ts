@@ -121,7 +121,8 @@ export class Live {
       },
     });
     this.#reads = repeat((signal) => this.#readOnce(signal));
-    void this.#recall();
+    // After a new sign-in the list is as old as the last session.
+    void this.#recall({ hasGap: this.state.events.length > 0 });
   }
 
   stop(): void {

@@ -31,7 +31,6 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
   /** By the wall clock, which goes on while the machine sleeps. */
   let receivedAt = Date.now();
   let hasGap = document.hidden;
-  let wasOpened = false;
   const follow = async () => {
     let pauseMs = firstPauseMs;
     for (;;) {
@@ -43,17 +42,18 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
         wasHidden = true;
         connection.abort();
       };
-      document.addEventListener('visibilitychange', hide, { signal: connection.signal });
       const silent = () => connection.abort(new Error('nothing arrived on the event stream'));
       let silence = setTimeout(silent, maxSilenceMs);
       try {
-        if (Math.abs(Date.now() - receivedAt) > maxReplayMs) last = undefined;
-        if (last === undefined && wasOpened) hasGap = true;
+        document.addEventListener('visibilitychange', hide, { signal: connection.signal });
+        if (last !== undefined && Math.abs(Date.now() - receivedAt) > maxReplayMs) {
+          last = undefined;
+          hasGap = true;
+        }
         const signal = AbortSignal.any([over.signal, connection.signal]);
         const response = await request(last === undefined ? '/events' : `/events?since=${last}`, { signal });
         opened(hasGap);
         hasGap = false;
-        wasOpened = true;
         for await (const events of batches(response)) {
           clearTimeout(silence);
           silence = setTimeout(silent, maxSilenceMs);
@@ -66,8 +66,15 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
       } catch (error) {
         connection.abort();
         if (over.signal.aborted) return;
+        // Nothing to resume after: events may have been missed.
+        if (last === undefined) hasGap = true;
         if (wasHidden) continue;
-        broke(error);
+        try {
+          broke(error);
+        } catch (thrown) {
+          // A fault of the listener must not end the stream for good.
+          console.error(thrown);
+        }
       } finally {
         clearTimeout(silence);
       }
@@ -88,7 +95,7 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
 }
 
 async function visible(over: AbortSignal): Promise<void> {
-  while (document.hidden && !over.aborted)
+  while (!over.aborted && document.hidden)
     await new Promise((resolve) => {
       const turn = new AbortController();
       const end = () => {
