@@ -1,7 +1,10 @@
 /** Any arguments, before a router that answers anything: an exit code from the list, and a line that says why. */
 
+import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { Command } from 'commander';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -22,7 +25,11 @@ import { damaged, oddJson, oddText, orOdd, some } from './values.js';
 let server: Server;
 let url = '';
 let answer: (response: ServerResponse) => void;
+const cwd = process.cwd();
+/** `merchants export` writes a file of any name. */
+const folder = mkdtempSync(join(tmpdir(), 'smart-router-fuzz-'));
 beforeAll(async () => {
+  process.chdir(folder);
   server = createServer((request, response) => {
     request.resume();
     answer(response);
@@ -31,6 +38,8 @@ beforeAll(async () => {
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 });
 afterAll(() => {
+  process.chdir(cwd);
+  rmSync(folder, { recursive: true });
   server.close();
   server.closeAllConnections();
 });
