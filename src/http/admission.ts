@@ -2,22 +2,23 @@
  * Decides which requests an overloaded router handles. Without it every request waits behind all others, until none is
  * answered in time.
  *
- * Guarantees: a rejected request has touched neither the store nor a pod. New calls are rejected first; requests that end
- * or keep calls (release, renew, report) have as many slots again. Strangers (no valid key, no valid signature) have a few
+ * Guarantees: a rejected request has touched neither the store nor a pod. Of known callers, new calls are rejected first;
+ * requests that end or keep calls (release, renew, report) only at twice `maxInFlight`. Strangers (no valid key, no valid signature) have a few
  * slots of their own and never take one of a known caller. Probes take no slot: routes/probes.ts bounds their cost.
  *
  * A request holds a slot from the moment its body is complete and its caller is authenticated until its response is
  * handed to the socket (gate.ts). Incomplete bodies and unread responses hold none; connections.ts limits those. An allocate
  * that waits for a pod gives its slot back and takes none for its later attempts; allocation.ts limits such requests.
  *
- * Two measures: the requests in flight, at most `maxInFlight` for a new call and twice that for all; and the delay of the
- * event loop, in windows of three samples. If all three are late, the limit for new calls shrinks below the number in flight.
- * While it is lowered, a window whose first sample is late shrinks it at once. It grows after a window with a sample on time,
- * and after the second sample in a row without a request: after a pause of the process, the timer of one sample runs before the
- * requests that have arrived are read. One long pause (garbage collection, a large sync) is not an overload. The delay never brings the
- * limit below `minLimit`, and a few strangers per sample are always handled: a slow machine with few callers rejects none.
+ * Two inputs decide: the requests in flight, and the delay of the event loop, sampled in windows of three. Three late samples
+ * lower the limit for new calls below the number in flight; one long pause (garbage collection, a large sync) is not an
+ * overload. A lowered limit shrinks again at once if the first sample of a window is late, else it grows with the window.
+ * Without requests it doubles with each sample, from the second on: after a pause of the process, one timer runs before the
+ * waiting requests are read. The delay never brings the limit below `minLimit`, and a few strangers per sample are always
+ * handled: a slow machine with few callers rejects none.
  *
- * Weaknesses: it does not see the kernel's queue in front of the process, only its effect on the loop. Node parses all requests of
+ * Weaknesses: it does not see the kernel's queue in front of the process, only its effect on the loop. A webhook counts as
+ * known until its signature is checked, so unsigned webhooks are all parsed. Node parses all requests of
  * a packet before one of them can close the connection: a flood of pipelined requests delays the loop.
  */
 import type { Clock } from '../clock.js';
@@ -114,7 +115,7 @@ export class Admission {
     this.#sample();
   }
 
-  /** Called once for each request of a stranger; false: it is rejected. */
+  /** Counts a stranger's request while the limit is lowered; false: reject it. */
   admitStranger(): boolean {
     if (!this.isLowered) return true;
     this.#strangersWhileLowered += 1;
@@ -162,7 +163,8 @@ export class Admission {
       if (isIdle) {
         // Doubled, not reset: a gap of 40 ms does not end an overload.
         if (this.#wasIdle) this.#limit = Math.min(this.#maxInFlight, 2 * this.#limit);
-        this.#startWindow();
+        // Samples on time count across a short gap: else a regular light load would never complete a window.
+        if (this.#wasIdle || this.#minDelayMs > delayMs) this.#startWindow();
       } else this.#adjust(this.#clock.monotonic() - startMs - sampleEveryMs, delayMs);
       this.#wasIdle = isIdle;
       if (!isIdle || this.isLowered) this.#sample();

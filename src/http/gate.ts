@@ -1,8 +1,8 @@
 /**
- * The server in front of all routes. It rejects a request without room on Node's own objects, before it is routed, validated
- * and logged, which costs nearly as much as an allocate. Other requests take their slot when the body is complete and the caller
- * is authenticated (`admit`); there, and where a webhook turns out to start a call (allocation.ts), a request is rejected like
- * any other error, with a line in the log.
+ * The server in front of all routes. It rejects a request without room on Node's own objects: routing, validating and logging
+ * it first would cost nearly as much as an allocate. Other requests take their slot when the body is complete and the caller
+ * is authenticated (`admit`). Rejections there, and of webhooks that start a call (allocation.ts), are ordinary errors with a
+ * line in the log.
  */
 import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, ServerResponse } from 'node:http';
@@ -89,7 +89,7 @@ export function overloaded(): AppError {
 }
 
 const rejectionBody = JSON.stringify(errorBody(overloaded()));
-/** A flat list: Node writes it 2.5 us faster than an object, of 25 us for a rejection. */
+/** A flat list instead of an object: 22.5 instead of 25 us in a server that only rejects. */
 const rejectionHeaders = [
   ...['content-type', 'application/json; charset=utf-8'],
   ...['content-length', String(Buffer.byteLength(rejectionBody))],
@@ -183,8 +183,10 @@ export function rejectionCounter({
   clock,
 }: Pick<HttpContext, 'admission' | 'metrics' | 'log' | 'clock'>) {
   const logSoon = onceASecond(clock, (rejected) => {
-    const { inFlight: in_flight, callLimit: limit } = admission;
-    log.warn({ rejected, in_flight, limit }, 'router overloaded; requests rejected');
+    log.warn(
+      { rejected, in_flight: admission.inFlight, limit: admission.callLimit },
+      'router overloaded; requests rejected',
+    );
   });
   return (kind: 'call' | 'other' | 'stranger') => {
     metrics.requestsShed.inc({ kind });

@@ -152,6 +152,21 @@ it('one sample without a request, as after a pause of the process, does not rais
   expect(admission.callLimit).toBe(2 * minLimit);
 });
 
+it('a regular light load, with a gap after each sample on time, raises a lowered limit', () => {
+  const { clock, admission, look } = setUp({ lateMs: 40 });
+  for (let i = 0; i < 3; i++) {
+    admission.arrived();
+    look(1);
+  }
+  expect(admission.callLimit).toBe(minLimit);
+  clock.lateMs = 0;
+  for (let i = 0; i < 200; i++) {
+    admission.arrived();
+    look(2);
+  }
+  expect(admission.isLowered).toBe(false);
+});
+
 it('all strangers are handled until the limit is lowered, then eight per sample', () => {
   const { admission, enter, look } = setUp({ lateMs: 5000 });
   enter(1);
