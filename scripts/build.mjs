@@ -1,7 +1,7 @@
 // Builds dist/: embeds Lua and SQL files in TypeScript modules, compiles, and bundles the console. Also builds the package
 // in clients/typescript.
 import { execFileSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -33,7 +33,8 @@ embedLua(root);
 embedSql(root);
 const dist = join(root, 'dist');
 // Renamed into dist/ at the end: `npx smart-router` in this folder builds as well, beside a running router.
-const fresh = join(root, '.cache', `dist-${process.pid}`);
+mkdirSync(join(root, '.cache'), { recursive: true });
+const fresh = mkdtempSync(join(root, '.cache', 'dist-'));
 process.once('exit', () => rmSync(fresh, { recursive: true, force: true }));
 try {
   execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', fresh], {
@@ -73,23 +74,25 @@ await build({
     cssCodeSplit: false,
   },
 });
-replace(fresh, dist);
+const outdated = replace(fresh, dist);
+for (const path of outdated) rmSync(path, { recursive: true, force: true });
 
 /**
- * Makes `to` a copy of `from`, without a moment in which a file is missing: folders first, so that a page never names a file
- * that is not there yet. Equal files are kept.
+ * Moves the files of `from` to `to`, folders first, so that a page never names a file that is not there yet. Returns the paths
+ * in `to` that were not in `from`: removed last, when no page names them any more.
  * @param {string} from
  * @param {string} to
+ * @returns {string[]}
  */
 function replace(from, to) {
   mkdirSync(to, { recursive: true });
   const entries = readdirSync(from, { withFileTypes: true });
-  for (const { name } of entries.filter((entry) => entry.isDirectory()))
-    replace(join(from, name), join(to, name));
-  for (const { name } of entries.filter((entry) => entry.isFile())) {
-    const [source, target] = [join(from, name), join(to, name)];
-    if (!existsSync(target) || !readFileSync(source).equals(readFileSync(target))) renameSync(source, target);
-  }
+  const outdated = entries
+    .filter((entry) => entry.isDirectory())
+    .flatMap(({ name }) => replace(join(from, name), join(to, name)));
+  for (const { name } of entries.filter((entry) => entry.isFile()))
+    renameSync(join(from, name), join(to, name));
   const names = new Set(entries.map(({ name }) => name));
-  for (const name of readdirSync(to)) if (!names.has(name)) rmSync(join(to, name), { recursive: true });
+  const others = readdirSync(to).filter((name) => !names.has(name));
+  return [...outdated, ...others.map((name) => join(to, name))];
 }
