@@ -62,8 +62,9 @@ export async function createCluster({ bin, folder, user, initdb = [] }: NewClust
       // In a process group of its own: Ctrl-C ends the start, not initdb with an error.
       { ...options(user), stdio: ['ignore', 'pipe', 'pipe'], detached: true },
     );
+    running.add(child);
     const lines = linesOf(child);
-    const end = await ended(child);
+    const end = await ended(child).finally(() => running.delete(child));
     if (end !== 'code 0') throw new Error(`initdb ended with ${end}: ${lines.join('\n')}`);
     await rename(password, join(data, passwordFile));
     await rename(data, join(folder, 'data'));

@@ -11,8 +11,8 @@
  * primary is killed, the workers stop cleanly.
  *
  * Metrics are those of the whole group. Counters and histograms are sums over all workers. The last values of a worker that
- * has ended or does not answer stay in the sum: Prometheus would take a smaller sum for a restart and count the rest again. What
- * such a worker counted since the last scrape is lost. Each gauge names how it is aggregated (calls/metrics.ts).
+ * has ended or does not answer stay in the sum: Prometheus would take a smaller sum for a restart and count the rest again. When a
+ * worker ends, its counts since the last scrape are lost. Each gauge names how it is aggregated (calls/metrics.ts).
  *
  * Weakness: when a worker is killed, the requests on its connections are lost, as with a killed replica.
  */
@@ -68,7 +68,7 @@ export class WorkerGroup {
   /** The counts of workers that have ended. */
   #past: MetricData[] = [];
   #onStarted = (_member: Member) => {};
-  #onRefused = (_error: unknown) => {};
+  #onFailed = (_member: Member, _error: unknown) => {};
 
   /** Resolves when all workers listen, or at `stopped`. */
   static async start(config: Config, stopped: Promise<unknown>): Promise<WorkerGroup> {
@@ -94,15 +94,16 @@ export class WorkerGroup {
     for (const warning of this.#config.warnings) this.log.warn(warning);
     const engines = await openEngines(this.#config, this.#stops, this.log);
     this.#config = { ...this.#config, ...engines, warnings: [] };
-    // The kernel distributes connections. In turn (SCHED_RR), the primary hands a connection to a worker that was just killed,
-    // and the caller waits for ever: 12 of 11,000 connections while 14 workers were killed; 0 with this.
+    // Workers accept from a shared socket. With SCHED_RR the primary hands a connection to a worker that was just killed,
+    // and the caller never gets an answer: 12 of 11,000 connections while 14 workers were killed; 0 with this.
     cluster.schedulingPolicy = cluster.SCHED_NONE;
     // 3 is Node's own channel, which hands over the ports; 4 is ours.
     const stdio = ['inherit', 'inherit', 'inherit', 'ipc', 'pipe'] as const;
     cluster.setupPrimary({ exec: entryOf('worker-child'), args: [], stdio: [...stdio] });
     const waiting = new Set(this.#members);
     const started = new Promise<void>((resolve, reject) => {
-      this.#onRefused = (error) => {
+      this.#onFailed = (member, error) => {
+        if (!waiting.has(member)) return;
         this.#stopping.abort();
         reject(error);
       };
@@ -113,7 +114,7 @@ export class WorkerGroup {
     });
     for (const { loop } of this.#members) loop.start();
     await Promise.race([started, stopped]);
-    this.#onRefused = () => {};
+    this.#onFailed = () => {};
     if (waiting.size > 0) return;
     this.log.info({ workers: this.#members.length }, 'all workers are listening');
   }
@@ -143,7 +144,11 @@ export class WorkerGroup {
         clock,
         log: { info: error, error },
         onCrash: () => this.#restarts.inc({ loop: 'worker' }),
-        runOnce: (signal) => this.#run(member, signal),
+        runOnce: (signal) =>
+          this.#run(member, signal).catch((error) => {
+            this.#onFailed(member, error);
+            throw error;
+          }),
       }),
       worker: undefined,
       channel: undefined,
@@ -167,11 +172,7 @@ export class WorkerGroup {
       stop: () => worker.process.kill('SIGTERM'),
       timeoutMs: this.#config.shutdownTimeoutMs + stopMarginMs,
     });
-    if (pid === undefined) {
-      const error = new Error(`worker ${number} could not be started: ${await ended}`);
-      this.#onRefused(error);
-      throw error;
-    }
+    if (pid === undefined) throw new Error(`worker ${number} could not be started: ${await ended}`);
     this.log.info({ worker: number, pid }, 'worker started');
     const channel = this.#openChannel(number, worker);
     try {
@@ -180,7 +181,6 @@ export class WorkerGroup {
       } catch (error) {
         kill();
         await ended;
-        this.#onRefused(error);
         throw error;
       }
       member.channel = channel;
@@ -195,7 +195,7 @@ export class WorkerGroup {
       this.#past = sum([this.#past, countsOf(member.metrics)]);
       member.metrics = [];
     }
-    return { number };
+    return {};
   }
 
   /** Kills a worker that hangs. Two questions, because a machine that was suspended for a while answers the first one late. */
