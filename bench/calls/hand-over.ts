@@ -43,7 +43,7 @@ export async function handOver(bench: Bench): Promise<Figure[]> {
         value: ratio,
         unit: 'x',
         target: { atLeast: 0.7 },
-        note: `${number(first)}/s to ${number(second)}/s, rounds ${spread.map(number).join('..')}; in the store ${storeTimes.map(number).join(' to ')} us`,
+        note: `${number(first)}/s against ${number(second)}/s, rounds ${spread.map(number).join('..')}; in the store ${storeTimes.map(number).join(' against ')} us`,
       },
       {
         id: `hand_over.${waiting}.p99`,

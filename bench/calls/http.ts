@@ -60,7 +60,7 @@ export async function http({ engine, admin, quick }: Bench): Promise<Figure[]> {
         value: ratio,
         unit: 'x',
         target: { atLeast: 0.6 },
-        note: `${number(first)}/s to ${number(second)}/s by ${load.name}, rounds ${spread.map(number).join('..')}`,
+        note: `${number(first)}/s against ${number(second)}/s by ${load.name}, rounds ${spread.map(number).join('..')}`,
       },
       {
         id: 'http.cpu',
@@ -69,7 +69,7 @@ export async function http({ engine, admin, quick }: Bench): Promise<Figure[]> {
         unit: 'times',
         // 75 us where the bare server takes 40 us.
         target: { below: 1.88 },
-        note: `${number(routerUs)} us to ${number(bareUs)} us; Redis ${number(us(spent.store))} us`,
+        note: `${number(routerUs)} us against ${number(bareUs)} us; Redis ${number(us(spent.store))} us`,
       },
     ];
   } finally {

@@ -46,7 +46,7 @@ export async function pairs({ engine, admin, quick }: Bench): Promise<Figure[]> 
       label: `allocate+release, ${callers} at once, against the Go router's commands`,
       value: result.ratio,
       unit: 'x',
-      note: `${number(result.first)}/s to ${number(result.second)}/s, rounds ${result.spread.map(number).join('..')}`,
+      note: `${number(result.first)}/s against ${number(result.second)}/s, rounds ${result.spread.map(number).join('..')}`,
     });
     figures.push({
       id: `pairs.${callers}.limit`,
@@ -54,7 +54,7 @@ export async function pairs({ engine, admin, quick }: Bench): Promise<Figure[]> 
       value: limit.ratio,
       unit: 'x',
       target: { atLeast: ratio },
-      note: `${number(limit.first)}/s to ${number(limit.second)}/s`,
+      note: `${number(limit.first)}/s against ${number(limit.second)}/s`,
     });
     ours.close();
     theirs.close();

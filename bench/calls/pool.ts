@@ -22,7 +22,7 @@ async function against(
     ...figure,
     value: result.ratio,
     unit: 'x',
-    note: `${number(result.first)}/s to ${number(result.second)}/s, rounds ${result.spread.map(number).join('..')}`,
+    note: `${number(result.first)}/s against ${number(result.second)}/s, rounds ${result.spread.map(number).join('..')}`,
   };
 }
 

@@ -49,7 +49,7 @@ export async function replication({ engine, admin, quick }: Bench): Promise<Figu
         label: `allocate+release that wait for a replica, ${callers} at once, against the same without`,
         value: ratio,
         unit: 'x',
-        note: `${number(first)}/s to ${number(second)}/s, rounds ${spread.map(number).join('..')}; one request p50 ${number(percentile(times, 50))} ms, p99 ${number(percentile(times, 99))} ms`,
+        note: `${number(first)}/s against ${number(second)}/s, rounds ${spread.map(number).join('..')}; one request p50 ${number(percentile(times, 50))} ms, p99 ${number(percentile(times, 99))} ms`,
       });
     }
     return figures;

@@ -20,6 +20,8 @@ export function start(args: readonly string[], env: NodeJS.ProcessEnv): Program 
     env: { PATH, HOME, ...env },
     stdio: ['pipe', 'pipe', 'inherit'],
   });
+  const { pid } = child;
+  if (pid === undefined) throw new Error(`smart-router ${args[0]} could not be started`);
   const kill = () => child.kill('SIGKILL');
   process.once('exit', kill);
   const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
@@ -29,7 +31,7 @@ export function start(args: readonly string[], env: NodeJS.ProcessEnv): Program 
       for (const listener of [...listeners]) listener(line);
     });
   return {
-    pid: child.pid ?? 0,
+    pid,
     line: (pattern) =>
       new Promise((resolve, reject) => {
         const late = AbortSignal.timeout(saysWithinMs);

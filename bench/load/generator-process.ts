@@ -50,10 +50,12 @@ class Queue {
 
   shift(): Task | undefined {
     const { first } = this;
+    if (first === undefined) return undefined;
     this.#next += 1;
-    if (this.#next < 1024 || 2 * this.#next < this.#tasks.length) return first;
-    this.#tasks = this.#tasks.slice(this.#next);
-    this.#next = 0;
+    if (this.#next >= 1024 && 2 * this.#next >= this.#tasks.length) {
+      this.#tasks = this.#tasks.slice(this.#next);
+      this.#next = 0;
+    }
     return first;
   }
 }

@@ -45,9 +45,10 @@ export class Generator {
   }
 
   stop(): Promise<void> {
-    if (!this.#child.connected) return Promise.resolve();
+    const { exitCode, signalCode, connected } = this.#child;
+    if (exitCode !== null || signalCode !== null) return Promise.resolve();
     const ended = new Promise<void>((resolve) => this.#child.once('exit', () => resolve()));
-    this.#child.disconnect();
+    if (connected) this.#child.disconnect();
     return ended;
   }
 

@@ -62,7 +62,7 @@ export async function openLoop({ engine, admin, quick }: Bench): Promise<Figure[
         value: ratio,
         unit: 'x',
         target: { atLeast: 0.55 },
-        note: `${number(highest)}/s to ${number(limit)}/s, rounds ${spread.map(number).join('..')}; a call is an allocate and a release`,
+        note: `${number(highest)}/s against ${number(limit)}/s, rounds ${spread.map(number).join('..')}; a call is an allocate and a release`,
       },
     ];
     for (const percent of [25, 50, 75, 100]) {
@@ -186,7 +186,7 @@ async function beyond(
       value: end.spent.peakRssBytes / before.peakRssBytes,
       unit: 'x',
       target: { below: 1.5 },
-      note: `${number(end.spent.peakRssBytes / 1e6)} MB to ${number(before.peakRssBytes / 1e6)} MB`,
+      note: `${number(end.spent.peakRssBytes / 1e6)} MB against ${number(before.peakRssBytes / 1e6)} MB`,
     },
     {
       id: `load.over.${factor}.recovery`,

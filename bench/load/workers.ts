@@ -17,6 +17,7 @@ import { BenchStore, podNames, untilAvailable } from '../support/store.js';
 const connections = 64;
 /** More than are live at once: wrk releases a call 1,024 requests after its allocate. */
 const pods = 5000;
+const readyTimeoutMs = 60_000;
 
 export async function workers({ engine, admin, quick }: Bench): Promise<Figure[]> {
   await admin.flushall();
@@ -35,16 +36,18 @@ export async function workers({ engine, admin, quick }: Bench): Promise<Figure[]
     const routers = await open('routers:', [1, 1]);
     const rounds = { rounds: quick ? 4 : 8, roundMs: quick ? 2000 : 3000 };
     const alone = await compare(two.run, one.run, rounds);
+    const aloneCpu = `${two.takeCpu()} us against ${one.takeCpu()}`;
     const apart = await compare(two.run, routers.run, rounds);
+    const apartCpu = `${two.takeCpu()} us against ${routers.takeCpu()}`;
     const note = ({ first, second, spread }: typeof alone, cpu: string) =>
-      `${number(first)}/s to ${number(second)}/s by ${load.name}, rounds ${spread.map(number).join('..')}; router CPU ${two.cpu} us to ${cpu} us per request`;
+      `${number(first)}/s against ${number(second)}/s by ${load.name}, rounds ${spread.map(number).join('..')}; router CPU ${cpu} us per request`;
     return [
       {
         id: 'load.workers',
         label: `allocate and release over HTTP by two workers, against one worker, on ${cpus().length} cores`,
         value: alone.ratio,
         unit: 'x',
-        note: `${note(alone, one.cpu)}; the load and Redis share the cores`,
+        note: `${note(alone, aloneCpu)}; the load and Redis share the cores`,
       },
       {
         id: 'load.workers.apart',
@@ -52,14 +55,12 @@ export async function workers({ engine, admin, quick }: Bench): Promise<Figure[]
         value: apart.ratio,
         unit: 'x',
         target: { atLeast: 0.9 },
-        note: note(apart, routers.cpu),
+        note: note(apart, apartCpu),
       },
     ];
   } finally {
-    for (const { store, programs } of groups) {
-      store.close();
-      await Promise.all(programs.map((program) => program.stop()));
-    }
+    for (const { store } of groups) store.close();
+    await Promise.allSettled(groups.flatMap(({ programs }) => programs.map((program) => program.stop())));
   }
 }
 
@@ -69,7 +70,8 @@ async function untilReady(url: string): Promise<void> {
       ({ ok }) => ok,
       () => false,
     );
-  while (!(await isReady())) await pause(50);
+  for (const deadline = performance.now() + readyTimeoutMs; !(await isReady()); await pause(50))
+    if (performance.now() > deadline) throw new Error(`${url} is not ready`);
 }
 
 class Side {
@@ -94,8 +96,11 @@ class Side {
     return results.reduce((sum, { perSecond }) => sum + perSecond, 0);
   };
 
-  get cpu(): string {
-    return number((1000 * this.#cpuMs) / this.#requests);
+  /** Microseconds per request since the last call, with the rounds that warm up. */
+  takeCpu(): string {
+    const us = (1000 * this.#cpuMs) / this.#requests;
+    [this.#cpuMs, this.#requests] = [0, 0];
+    return number(us);
   }
 }
 
