@@ -64,7 +64,7 @@ export class Sessions implements Queryable {
         try {
           return await this.queryOn<R>(client, text, values, config?.(client));
         } catch (error) {
-          // The driver throws before the database has rolled back. Without this wait another session would skip the rows that
+          // The driver rejects before the database has rolled back. Without this wait another session would skip the rows that
           // are still locked.
           if (!isSessionFault(error)) await this.queryOn(client, 'SELECT').catch(() => this.spoil(client));
           if (mayBeSessionState(error)) this.spoil(client);

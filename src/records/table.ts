@@ -311,8 +311,9 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     // No pause after the first reset; then it doubles, up to an hour, for a record that keeps killing its workers.
     backoff:
       "CASE WHEN resets = 0 THEN interval '0' ELSE least(10 * power(2, least(resets - 1, 20)), 3600) * interval '1 s' END",
-    // Claim `c` is older than its timeout and $4, or its worker has had no heartbeat for $3 (NULL: heartbeats do not count).
+    // Why the lost claim `c` is recovered.
     reason: `CASE WHEN c.worker IS NULL THEN 'given_up' WHEN ${isTimedOut} THEN 'timed_out' ELSE 'dead_worker' END`,
+    // Claim `c` is older than its timeout and $4, or its worker has had no heartbeat for $3 (NULL: heartbeats do not count).
     is_lost: `(${isTimedOut} OR ($3::bigint IS NOT NULL AND NOT EXISTS (
       SELECT FROM smart_router.workers AS w WHERE w.id = c.worker AND w.heartbeat_at >= now() - $3::bigint * interval '1 ms'
     )))`,

@@ -8,7 +8,7 @@ waiting AS MATERIALIZED (
   SELECT key, {hash_of_key} AS hash FROM waiting GROUP BY key ORDER BY coalesce(key <= $4::text, false), key
 ), chosen AS MATERIALIZED (
   SELECT waiting.id, waiting.rank, waiting.place
-  -- FULL and CASE: no nested loop, as in claim.sql.
+  -- FULL JOIN: no nested loop, as in claim.sql. CASE: a plain condition would make it an inner join.
   FROM waiting FULL JOIN locked ON locked.key = waiting.key
   WHERE CASE WHEN locked.key IS NULL THEN false ELSE waiting.rank <= least(locked.free, (SELECT records FROM share)) END
 ), found AS MATERIALIZED (

@@ -4,7 +4,7 @@
 -- Starts after key $4 and wraps around, so that keys take turns. Keys that another claim has locked are skipped. Full keys
 -- are only skipped here; what decides is the count in the claim, under the locks.
 -- The lock of a key comes last (CASE): a lock on every full key could fill the lock table of the database.
--- Locks no key that gets no record: that key would lose its turn. So up to $5 places are left to rows without a key.
+-- Locks only keys that get a record; others would lose their turn. So up to $5 places are left to rows without a key.
 -- Rows with and without a key alternate; $6: those without begin.
 -- {keys_and_rows}: limited_by_index.sql or limited_by_scan.sql. They define `keys`, in the order of their turns, and `keyed`,
 -- the rows of the locked keys.

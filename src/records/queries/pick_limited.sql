@@ -9,7 +9,7 @@
     SELECT keys.hash, {free_places} AS free FROM (SELECT DISTINCT hash FROM locked WHERE hash IS NOT NULL) AS keys
   )
   SELECT locked.id::{id_type} AS id
-  -- FULL and CASE: no nested loop, as in claim.sql.
+  -- FULL JOIN: no nested loop, as in claim.sql. CASE: a plain condition would make it an inner join.
   FROM locked FULL JOIN places ON places.hash = locked.hash
   WHERE CASE WHEN locked.hash IS NULL THEN true ELSE locked.rank <= places.free END
   ORDER BY locked.place

@@ -1,6 +1,6 @@
 -- The fast sweep, one batch: claims of dead workers, and claims older than their timeout and $4. Skips rows that another
--- transaction has locked. All conditions are checked again on the locked versions: in that check a join with the workers would
--- find no worker for a claim that got a new owner; the subqueries do.
+-- transaction has locked. All conditions are checked again on the locked rows. A join would not find the worker of a new owner
+-- there, so workers are read by subqueries.
 -- Rows are found again by `= ANY`, never by a join: a planner that expects one row joins by nested loops, and one that
 -- expects many reads the whole table.
 -- $1 workflow, $2 how many, $3 a heartbeat older than this (ms) is dead, or NULL: heartbeats do not count, $4 grace after

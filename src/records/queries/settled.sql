@@ -1,5 +1,5 @@
--- After a lost reply: which of these outcomes were written. Either the row has the status, and there is no claim and no reset of
--- this token; or the failed record was queued for its retry.
+-- After a lost reply: which of these outcomes were written. Either the row has the status, the record has no claim, and this
+-- token has no reset; or the failed record was queued for its retry.
 -- $1 workflow, $2 ids, $3 tokens, $4 completed or not
 SELECT given.record_id
 FROM unnest($2::text[], $3::bigint[], $4::boolean[]) AS given (record_id, token, completed)
