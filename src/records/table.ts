@@ -244,6 +244,7 @@ interface Columns {
  */
 function writeQueries(workflow: Workflow, table: string, columns: Columns) {
   const { id, status, touched, error } = columns;
+  const idName = quoteName([id.name]);
   const { policy, maxResets } = workflow.stuck;
   const isZoned = touched.type.includes('with time zone');
   const zone = quoteText(workflow.timeZone);
@@ -258,9 +259,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
   const failMessage = message(
     policy === 'fail' ? 'Stuck in Processing state' : `Stuck in Processing state after ${maxResets} resets`,
   );
-  const isFailed = `t.${quoteName([id.name])} = ANY(ARRAY(SELECT id FROM judged WHERE outcome = 'failed'))`;
-  const setErrorReset = setError(`CASE WHEN ${isFailed} THEN ${failMessage} ELSE ${resetMessage} END`);
-  const idName = quoteName([id.name]);
+  const isFailed = `t.${idName} = ANY(ARRAY(SELECT id FROM judged WHERE outcome = 'failed'))`;
   const processing = value(workflow.status.processing);
   const touchedAt = isZoned ? `t.${touchedName}` : `(t.${touchedName} AT TIME ZONE ${zone})`;
   // Known when the statement is planned: a batch without errors then costs no lookup per record.
@@ -299,8 +298,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     set_error_queued: setError('$2::text'),
     error_text: error ? `left(t.${quoteName([error.name])}::text, 1000)` : 'NULL::text',
     is_failed: isFailed,
-    set_error_reset: setErrorReset,
-    set_error_requeued: setErrorReset,
+    set_error_reset: setError(`CASE WHEN ${isFailed} THEN ${failMessage} ELSE ${resetMessage} END`),
     verdict:
       policy === 'requeue'
         ? `CASE WHEN resets >= ${maxResets} AND counts THEN 'failed' ELSE 'requeued' END`
@@ -388,7 +386,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     retryByHand: fill(queries.requeueByHand, {
       requeued_from: value(workflow.status.failed),
       or_waiting: ` OR (t.${quoteName([status.name])} = ${value(workflow.status.queued)} AND ${places.is_waiting})`,
-      set_error_requeued: setError(noError),
+      set_error_reset: setError(noError),
       stuck_since: 'NULL::timestamptz',
     }),
     listUnclaimedBlocks: fill(queries.listUnclaimed, blocks(5)),

@@ -12,7 +12,7 @@ WITH judged AS MATERIALIZED (
     LEFT JOIN smart_router.workers AS w ON w.id = c.worker
   WHERE (t.{status} = {requeued_from}{or_waiting}) AND (c.token IS NULL OR {is_lost})
 ), changed AS (
-  UPDATE {table} AS t SET {status} = {queued}{set_error_requeued}, {touched} = {now}
+  UPDATE {table} AS t SET {status} = {queued}{set_error_reset}, {touched} = {now}
   WHERE t.{id} = ANY(ARRAY(SELECT record_id::{id_type} FROM judged))
   RETURNING t.{id}::text COLLATE "default" AS record_id, (t.{status} = {requeued_from}) IS TRUE AS is_kept
 ), done AS MATERIALIZED (
