@@ -36,6 +36,8 @@ const dist = join(root, 'dist');
 mkdirSync(join(root, '.cache'), { recursive: true });
 const fresh = mkdtempSync(join(root, '.cache', 'dist-'));
 process.once('exit', () => rmSync(fresh, { recursive: true, force: true }));
+// A signal alone runs no `exit` listener.
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => process.exit(1));
 try {
   execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', fresh], {
     stdio: 'inherit',

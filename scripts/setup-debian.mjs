@@ -262,16 +262,17 @@ const policyBefore = `${policy}.before-smart-router`;
 
 /** Debian starts installed services unless this file exits with 101. @returns {() => void} restores the file */
 function forbidServices() {
-  // Left by a run that was killed.
-  if (existsSync(policyBefore)) renameSync(policyBefore, policy);
-  if (existsSync(policy)) renameSync(policy, policyBefore);
-  writeFileSync(policy, '#!/bin/sh\nexit 101\n', { mode: 0o755 });
+  const text = '#!/bin/sh\nexit 101\n';
+  // Ours is there beside another run, or after one that was killed.
+  const isOurs = () => existsSync(policy) && readFileSync(policy, 'utf8') === text;
+  if (existsSync(policy) && !isOurs()) renameSync(policy, policyBefore);
+  writeFileSync(policy, text, { mode: 0o755 });
   let restored = false;
   return () => {
     if (restored) return;
     restored = true;
     if (existsSync(policyBefore)) renameSync(policyBefore, policy);
-    else rmSync(policy, { force: true });
+    else if (isOurs()) rmSync(policy);
   };
 }
 

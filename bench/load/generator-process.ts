@@ -14,6 +14,8 @@ import { type FromGenerator, type LoadRun, type Phase, type PhaseResult, windowM
 const maxConnections = 1000;
 /** Timeout of a caller, the same as the router's. */
 const patienceMs = 2000;
+/** A server that has ended answers no release. */
+const maxEndMs = 60_000;
 
 interface Task {
   path: string;
@@ -304,7 +306,9 @@ async function run({ url, phases, holdMs }: LoadRun): Promise<void> {
     tell({ phaseEnded: index });
   }
   // All calls end; the last answers count too.
+  const overMs = performance.now() + maxEndMs;
   while (callers.busy + agents.busy + live.size > 0) {
+    if (performance.now() > overMs) throw new Error(`${live.size} calls could not be released`);
     while (agents.busy < 64 && live.size > 0) release(live.takeOne());
     await new Promise((resolve) => setTimeout(resolve, 1));
     callers.giveUp(performance.now());

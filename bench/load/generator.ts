@@ -1,5 +1,6 @@
 /** The benchmark's side of the generator process. */
 import { type ChildProcess, fork } from 'node:child_process';
+import { endOf } from '../support/server-process.js';
 import type { FromGenerator, LoadRun, Phase, PhaseResult } from './messages.js';
 
 /** Short, so that few pods are needed. Each allocate has a release, which is also load of the router. */
@@ -45,11 +46,7 @@ export class Generator {
   }
 
   stop(): Promise<void> {
-    const { exitCode, signalCode, connected } = this.#child;
-    if (exitCode !== null || signalCode !== null) return Promise.resolve();
-    const ended = new Promise<void>((resolve) => this.#child.once('exit', () => resolve()));
-    if (connected) this.#child.disconnect();
-    return ended;
+    return endOf(this.#child);
   }
 
   #until<T>(find: (message: FromGenerator) => T | undefined): Promise<T> {

@@ -50,6 +50,7 @@ export class ServerProcess {
 
   spent(): Promise<Spent> {
     return new Promise((resolve, reject) => {
+      if (!this.child.connected) reject(new Error('the server has ended'));
       const ended = () => reject(new Error('the server has ended'));
       this.child.once('exit', ended);
       this.child.once('message', (message: Spent) => {
@@ -61,12 +62,16 @@ export class ServerProcess {
   }
 
   stop(): Promise<void> {
-    const { exitCode, signalCode, connected } = this.child;
-    if (exitCode !== null || signalCode !== null) return Promise.resolve();
-    const ended = new Promise<void>((resolve) => this.child.once('exit', () => resolve()));
-    if (connected) this.child.disconnect();
-    return ended;
+    return endOf(this.child);
   }
+}
+
+/** Disconnects a child, which ends it, and resolves when it has ended. */
+export function endOf(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return Promise.resolve();
+  const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+  if (child.connected) child.disconnect();
+  return ended;
 }
 
 /** Called in the server's process: it reports what it has spent when asked, and ends with its parent. */

@@ -75,7 +75,7 @@ export class Metrics {
   );
   readonly connectionsClosed = this.#counter(
     'smart_router_connections_closed_total',
-    'Connections closed by the router: over MAX_CONNECTIONS (overall), over the limit of an address, or not read (unread)',
+    'Connections closed by the router: over MAX_CONNECTIONS (overall), over the limit of an address, or not read (unread), or with too many requests in progress (pipelined)',
     ['reason'],
   );
   readonly leaderStatus = this.#gauge('smart_router_leader_status', '1 on the leader');
@@ -219,7 +219,8 @@ export class Metrics {
     for (const outcome of ['served', 'expired', 'abandoned', 'queue_full']) this.waits.inc({ outcome }, 0);
     for (const outcome of confirmationOutcomes) this.confirmations.inc({ outcome }, 0);
     for (const kind of ['call', 'other', 'stranger']) this.requestsShed.inc({ kind }, 0);
-    for (const reason of ['overall', 'address', 'unread']) this.connectionsClosed.inc({ reason }, 0);
+    for (const reason of ['overall', 'address', 'pipelined', 'unread'])
+      this.connectionsClosed.inc({ reason }, 0);
     for (const provider of ['twilio', 'plivo', 'exotel']) this.webhookRefusals.inc({ provider }, 0);
     const operations = ['allocate', 'release', 'renew', 'report', 'drain', 'register', 'sweep', 'snapshot'];
     for (const operation of operations) this.storeErrors.inc({ operation }, 0);

@@ -59,7 +59,7 @@ export async function createCluster({ bin, folder, user, initdb = [] }: NewClust
         ...['--pgdata', data, '--username', 'postgres', '--pwfile', password, '--auth', 'scram-sha-256'],
         ...['--encoding', 'UTF8', '--locale', 'C', '--no-instructions', ...initdb],
       ],
-      // In a process group of its own: Ctrl-C ends the start, not initdb with an error.
+      // In a process group of its own, so that Ctrl-C does not reach it: the router finishes its start, then stops.
       { ...options(user), stdio: ['ignore', 'pipe', 'pipe'], detached: true },
     );
     running.add(child);

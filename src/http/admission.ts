@@ -31,7 +31,7 @@ export const minLimit = 64;
 const maxLasting = 2000;
 /** A stranger's request (a page, a sign-in, a rejection) takes a few milliseconds at most. */
 const maxStrangers = 64;
-/** Per sample: the requests of one page. An operator can sign in, unless other strangers take these places. */
+/** Strangers handled per sample: as many as a page of the console needs, so that an operator can sign in beside few others. */
 const maxStrangersWhileLowered = 8;
 const sampleEveryMs = 20;
 const samplesPerWindow = 3;
@@ -163,8 +163,9 @@ export class Admission {
       if (isIdle) {
         // Doubled, not reset: a gap of 40 ms does not end an overload.
         if (this.#wasIdle) this.#limit = Math.min(this.#maxInFlight, 2 * this.#limit);
-        // Samples on time count across a short gap: else a regular light load would never complete a window.
-        if (this.#wasIdle || this.#minDelayMs > delayMs) this.#startWindow();
+        // While the limit is lowered, samples on time count across one idle sample: else a regular light load would never
+        // complete a window.
+        if (this.#wasIdle || !this.isLowered || this.#minDelayMs > delayMs) this.#startWindow();
       } else this.#adjust(this.#clock.monotonic() - startMs - sampleEveryMs, delayMs);
       this.#wasIdle = isIdle;
       if (!isIdle || this.isLowered) this.#sample();

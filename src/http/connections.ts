@@ -4,8 +4,8 @@
  * Guarantees: there are at most `max` connections, and at most `maxPerAddress` from one address that have not carried an
  * authenticated request. Over a limit it closes a stranger's connection, the oldest idle one first, so that a known caller
  * can connect; without strangers, an idle one of a known caller. It closes a connection whose peer reads nothing of a
- * written response for `unreadMs`. Buffered responses are bounded: gate.ts admits 16 requests per connection, and Node
- * reads no more of them while responses wait to be sent.
+ * written response for `unreadMs`, and one with more than 16 requests in progress, also rejected ones. That bounds buffered
+ * responses: Node reads no more requests while responses wait to be sent.
  *
  * For a shutdown it distinguishes requests that this router still handles from those that wait for their peer.
  *
@@ -18,8 +18,8 @@ import type { Clock } from '../clock.js';
 import { networkOf } from './auth.js';
 import type { GatedResponse } from './gate.js';
 
-/** `overall`, `address`: over a limit. `unread`: the peer does not read. */
-export type CloseReason = 'overall' | 'address' | 'unread';
+/** `overall`, `address`: over a limit. `pipelined`: too many requests at once. `unread`: the peer does not read. */
+export type CloseReason = 'overall' | 'address' | 'pipelined' | 'unread';
 
 export interface Connection {
   readonly socket: Socket;
@@ -46,6 +46,9 @@ export interface ConnectionLimits {
 
 /** Counts checks instead of time: a paused process would otherwise close connections that it has not checked. */
 const checksUntilUnread = 18;
+
+/** Our clients do not pipeline more requests into one connection. */
+const maxInConnection = 16;
 
 /** The console loads fewer files before its sign-in. */
 const strangerRequests = 50;
@@ -191,15 +194,18 @@ export class Connections {
     return statusCode >= 400 || connection.responses >= strangerRequests;
   }
 
-  countIn(socket: Socket): number {
-    return this.#open.get(socket)?.exchanges.size ?? 0;
-  }
-
-  /** Tracks a request until the system has taken its response, or the caller disconnects. */
-  begin(response: GatedResponse): void {
+  /**
+   * Tracks a request until the system has taken its response, or the caller disconnects. False if the connection is closed:
+   * one packet can hold thousands of requests, and Node parses all of them.
+   */
+  begin(response: GatedResponse): boolean {
     const { socket } = response.req;
     const connection = this.#open.get(socket);
-    if (connection === undefined) return;
+    if (connection === undefined) return false;
+    if (connection.exchanges.size >= maxInConnection) {
+      this.#close(connection, 'pipelined');
+      return false;
+    }
     response.connectionState = connection;
     connection.exchanges.add(response);
     response.once('close', () => {
@@ -208,6 +214,7 @@ export class Connections {
       connection.bytesReadAtEnd = response.req.complete ? socket.bytesRead : undefined;
       this.#end(response);
     });
+    return true;
   }
 
   /** Whether a complete request waits for its response. */

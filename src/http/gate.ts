@@ -31,8 +31,6 @@ const logEveryMs = 1000;
 /** Slow senders are cut off; responses may take as long as a drain waits. */
 const requestTimeoutMs = 30_000;
 const keepAliveTimeoutMs = 75_000;
-/** Our clients do not pipeline more requests into one connection. */
-const maxInConnection = 16;
 /** How often Node looks for requests that arrive too slowly; its default of 30 s would double their time limit. */
 const checkEveryMs = 5000;
 
@@ -111,12 +109,7 @@ export function gatedServer(
       ServerResponse: GatedResponse,
     },
     (request, response) => {
-      if (connections.countIn(request.socket) >= maxInConnection) {
-        request.socket.destroy();
-        return;
-      }
-      // Rejected requests, too: one packet can hold thousands.
-      connections.begin(response);
+      if (!connections.begin(response)) return;
       const { method = '', url = '' } = request;
       const kind = kindOf(method, url);
       admission.arrived();

@@ -24,9 +24,16 @@ class EventRouter {
   readonly #streams = new Set<ReadableStreamDefaultController<Uint8Array>>();
 
   emit(): void {
+    this.emitLater()();
+  }
+
+  /** Stores an event; returns the function that streams it. */
+  emitLater(): () => void {
     const event = { id: `${this.events.length + 1}-0`, type: 'pod_registered' };
     this.events.push(event);
-    for (const stream of this.#streams) send(stream, event);
+    return () => {
+      for (const stream of this.#streams) send(stream, event);
+    };
   }
 
   readonly fetch = async (url: string, { signal }: { signal: AbortSignal }): Promise<Response> => {
@@ -128,6 +135,43 @@ it('lists the events of a tab that was opened hidden', async () => {
   router.emit();
   expect(router.opened).toEqual([]);
   page.show(true);
+  await pass(100);
+  expect(listed()).toEqual(all());
+});
+
+it('lists the events from before the first stream, which was opened late', async () => {
+  vi.stubGlobal('fetch', async (url: string, options: { signal: AbortSignal }) => {
+    if (/\/events(\?|$)/.test(url)) await new Promise((resolve) => setTimeout(resolve, 300));
+    return router.fetch(url, options);
+  });
+  router.emit();
+  live.start();
+  await pass(100);
+  expect(listed()).toEqual(all());
+  router.emit();
+  await pass(1000);
+  expect(listed()).toEqual(all());
+});
+
+it('lists an event in its place that a search finds before the stream delivers it', async () => {
+  router.emit();
+  live.start();
+  await pass(100);
+  router.emit();
+  await pass(100);
+  page.show(false);
+  await pass(61_000);
+  vi.stubGlobal('fetch', async (url: string, options: { signal: AbortSignal }) => {
+    if (url.includes('/events/search')) await new Promise((resolve) => setTimeout(resolve, 120));
+    return router.fetch(url, options);
+  });
+  page.show(true);
+  await pass(100);
+  router.emit();
+  await pass(10);
+  const deliver = router.emitLater();
+  await pass(20);
+  deliver();
   await pass(100);
   expect(listed()).toEqual(all());
 });

@@ -222,3 +222,24 @@ it('with the delay off only the number counts, and an idle router has no timer',
   expect(enter(3)).toEqual([true, true, false]);
   expect([clock.timersMs, admission.callLimit]).toEqual([[], 2]);
 });
+
+it.each([0, 1, 2, 3])(
+  'three late samples lower the limit, after a pause and %i samples on time before it',
+  (count) => {
+    const { clock, admission, look } = setUp();
+    for (let i = 0; i < count; i++) {
+      admission.arrived();
+      look(1);
+    }
+    // An idle sample ends the samples.
+    if (count > 0) look(1);
+    expect(clock.timersMs).toEqual([]);
+    clock.lateMs = 200;
+    const isLowered = [1, 2, 3].map(() => {
+      admission.arrived();
+      look(1);
+      return admission.isLowered;
+    });
+    expect(isLowered).toEqual([false, false, true]);
+  },
+);

@@ -89,8 +89,8 @@ describeOneEngine('strangers', (engine) => {
   });
 
   it('while the limit is lowered, requests without a valid key are rejected first, all but eight per sample', async () => {
-    // Without samples the count never starts again.
-    await start({ OVERLOAD_DELAY: 'off' });
+    // Samples are off: the count never starts again.
+    await start();
     vi.spyOn(router.context.admission, 'isLowered', 'get').mockReturnValue(true);
     const wrong = { authorization: 'Bearer wrong-key-of-sixteen' };
     const codes = [];
@@ -105,13 +105,17 @@ describeOneEngine('strangers', (engine) => {
   });
 
   it('rejects at most 16 of the requests in one packet, then closes the connection', async () => {
-    await start({ OVERLOAD_DELAY: 'off' });
+    await start();
     vi.spyOn(router.context.admission, 'isLowered', 'get').mockReturnValue(true);
     const { closed } = await connect('GET / HTTP/1.1\r\nHost:\r\n\r\n'.repeat(2000));
     await closed;
     const { stranger = 0 } = await shed();
     expect(stranger).toBeGreaterThan(0);
     expect(stranger).toBeLessThanOrEqual(16);
+    const closedTotal = await router.context.metrics.registry.getSingleMetricAsString(
+      'smart_router_connections_closed_total',
+    );
+    expect(closedTotal).toContain('{reason="pipelined"} 1');
     expect(await served()).toEqual([200, 200]);
   });
 

@@ -63,7 +63,7 @@ export class LiveState implements Fleet {
   events: RouterEvent[] = [];
   /** The number of events from the stream, including those no longer in the list. */
   heard = 0;
-  /** How often the list was trimmed: older events must be read again then. */
+  /** How often the list was trimmed or replaced: older events must be read again then. */
   trims = 0;
   /** Topics that were read at least once. */
   known: ReadonlySet<Topic> = new Set();
@@ -112,7 +112,7 @@ export class Live {
         this.#streamFails = false;
         // A full read replaces the missed events.
         this.read();
-        if (hasGap) void this.#recall({ hasGap });
+        if (hasGap) void this.#recall();
       },
       heard: (events) => this.#hear(events),
       broke: (error) => {
@@ -120,9 +120,9 @@ export class Live {
         this.#judge(error);
       },
     });
+    // Without a stream, the first round lists the latest events.
+    this.#mustRecall = true;
     this.#reads = repeat((signal) => this.#readOnce(signal));
-    // After a new sign-in the list is as old as the last session.
-    void this.#recall({ hasGap: this.state.events.length > 0 });
   }
 
   stop(): void {
@@ -178,7 +178,7 @@ export class Live {
       // After an outage the stream reconnects at once.
       if (this.#failedReads > 0) this.#stream?.hurry();
       this.#failedReads = 0;
-      if (this.#mustRecall) void this.#recall({ hasGap: true });
+      if (this.#mustRecall) void this.#recall();
       if (!this.#streamFails) this.#lastTrueAt = Date.now();
       this.#judge(undefined);
     } catch (error) {
@@ -194,26 +194,24 @@ export class Live {
   }
 
   /**
-   * Reads the latest events. Those that were listed before a gap are replaced, so that none is missing in the list; if this fails,
-   * the next successful read repeats it.
+   * Reads the latest events. They replace the listed ones: between the two, events may be missing. If the read fails, the next
+   * successful round repeats it.
    */
-  async #recall({ hasGap = false } = {}): Promise<void> {
+  async #recall(): Promise<void> {
     const { state } = this;
     this.#recalls += 1;
     const turn = this.#recalls;
     this.#mustRecall = false;
-    const replaced = new Set(hasGap ? state.events.map(({ id }) => id) : []);
+    const replaced = new Set(state.events.map(({ id }) => id));
     try {
       const { events } = await ask<EventPage>('/events/search?limit=100');
       if (turn !== this.#recalls) return;
-      const kept = state.events.filter(({ id }) => !replaced.has(id));
-      const listed = new Set(kept.map(({ id }) => id));
-      state.events = [...events.filter(({ id }) => !listed.has(id)).reverse(), ...kept];
-      if (hasGap) state.trims += 1;
+      for (const { id } of events) replaced.add(id);
+      state.events = [...events.reverse(), ...state.events.filter(({ id }) => !replaced.has(id))];
+      state.trims += 1;
       this.#notify();
     } catch {
-      // Without a gap the list starts with the next event.
-      if (turn === this.#recalls) this.#mustRecall = hasGap;
+      if (turn === this.#recalls) this.#mustRecall = true;
     }
   }
 

@@ -18,7 +18,7 @@ const maxSilenceMs = 35_000;
 const maxReplayMs = 60_000;
 
 interface StreamListener {
-  /** Connected; after a break events may have been missed. `hasGap`: those since the last one, or since the start, are not replayed. */
+  /** Connected. `hasGap`: missed events are not replayed, so the latest ones must be read. */
   opened(hasGap: boolean): void;
   heard(events: RouterEvent[]): void;
   broke(error: unknown): void;
@@ -30,7 +30,7 @@ export function followEvents({ opened, heard, broke }: StreamListener) {
   let last: string | undefined;
   /** By the wall clock, which goes on while the machine sleeps. */
   let receivedAt = Date.now();
-  let hasGap = document.hidden;
+  let hasGap = true;
   const follow = async () => {
     let pauseMs = firstPauseMs;
     for (;;) {
