@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { type Client, SmartRouterError } from '../../src/client/index.js';
 import { fixture } from '../client/scripted-router.js';
 import { fuzzing } from './runs.js';
-import { damaged, oddJson, oddText, orOdd, some } from './values.js';
+import { damaged, jsonOf, oddJson, oddText, orOdd, some } from './values.js';
 
 const key = 'fuzz-client-key-0123456789';
 const time = orOdd(fc.constant('2026-11-15T10:00:00.000Z'), 8);
@@ -32,7 +32,7 @@ const said = some({
   error: orOdd(fc.constantFrom('no such thing', `you sent ${key}`)),
   code: orOdd(fc.constantFrom('no_pods', 'call_not_found', 'constructor', 'internal', key)),
 });
-const text = said.map((one) => JSON.stringify(one));
+const text = jsonOf(said);
 const header = oddText.map((value) => value.replace(/[^\x21-\x7e]/g, ''));
 
 it('the client turns any response into a valid result or one of its errors', async () => {
@@ -45,12 +45,7 @@ it('the client turns any response into a valid result or one of its errors', asy
   await fc.assert(
     fc.asyncProperty(
       fc.constantFrom(...asks),
-      fc.oneof(
-        { weight: 4, arbitrary: text },
-        damaged(text),
-        oddText,
-        oddJson.map((one) => JSON.stringify(one) ?? ''),
-      ),
+      fc.oneof({ weight: 4, arbitrary: text }, damaged(text), oddText, jsonOf(oddJson)),
       fc.constantFrom(200, 200, 200, 201, 400, 401, 404, 409, 429, 500, 503),
       header,
       async (ask, body, status, retryAfter) => {

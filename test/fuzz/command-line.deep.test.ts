@@ -20,7 +20,7 @@ import { systemClock } from '../../src/clock.js';
 import { capture } from '../cli/capture.js';
 import { secrets } from './answers.js';
 import { fuzzing, fuzzingAtOnce } from './runs.js';
-import { damaged, oddJson, oddText, orOdd, some } from './values.js';
+import { damaged, jsonOf, oddJson, oddText, orOdd, some } from './values.js';
 
 let server: Server;
 let url = '';
@@ -151,11 +151,7 @@ describe('the command line', () => {
         ),
       },
     );
-    const body = fc.oneof(
-      said.map((one) => JSON.stringify(one)),
-      damaged(said.map((one) => JSON.stringify(one))),
-      oddText,
-    );
+    const body = fc.oneof(jsonOf(said), damaged(jsonOf(said)), oddText);
     const status = fc.constantFrom(200, 200, 400, 401, 404, 500, 503);
     await fc.assert(
       fc.asyncProperty(args, body, status, async (args, body, status) => {
@@ -188,14 +184,16 @@ const good: RouterEvent = {
   call: 'CA1',
 };
 const block = fc.oneof(
-  { weight: 3, arbitrary: oddJson.map((one) => `data: ${JSON.stringify(one)}`) },
+  { weight: 3, arbitrary: jsonOf(oddJson).map((text) => `data: ${text}`) },
   {
     weight: 3,
-    arbitrary: some({
-      id: orOdd(fc.constantFrom('5-0', '6-1', '99999999999999999999-1')),
-      type: oddJson,
-      at: oddJson,
-    }).map((one) => `id: 1-1\ndata: ${JSON.stringify(one)}`),
+    arbitrary: jsonOf(
+      some({
+        id: orOdd(fc.constantFrom('5-0', '6-1', '99999999999999999999-1')),
+        type: oddJson,
+        at: oddJson,
+      }),
+    ).map((text) => `id: 1-1\ndata: ${text}`),
   },
   { weight: 1, arbitrary: oddText },
   { weight: 1, arbitrary: oddText.map((text) => `:${text}`) },

@@ -15,7 +15,7 @@ import { describeOneEngine } from '../support/engines.js';
 import { checkInvariants } from '../support/invariants.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { fuzzing } from './runs.js';
-import { damaged, oddJson, oddText, orOdd, some } from './values.js';
+import { damaged, jsonOf, oddJson, oddText, orOdd, some } from './values.js';
 
 const version = orOdd(fc.nat({ max: 1000 }).map(String), 6);
 const wishes = orOdd(
@@ -84,12 +84,11 @@ const lease = orOdd(
   }),
   10,
 );
-const text = (value: fc.Arbitrary<unknown>) => value.map((one) => JSON.stringify(one) ?? '');
 /** A line, and so without a break. */
 const line = fc
   .oneof(
-    { weight: 6, arbitrary: text(event) },
-    { weight: 1, arbitrary: damaged(text(event)) },
+    { weight: 6, arbitrary: jsonOf(event) },
+    { weight: 1, arbitrary: damaged(jsonOf(event)) },
     { weight: 1, arbitrary: oddText },
   )
   .map((one) => one.replaceAll('\n', ' '));
@@ -135,7 +134,7 @@ describe('an API server that says anything', () => {
   const never = new AbortController().signal;
 
   it('is reported as an error, or its list has valid pods', async () => {
-    const body = fc.oneof(text(page), damaged(text(page)));
+    const body = fc.oneof(jsonOf(page), damaged(jsonOf(page)));
     const status = fc.oneof(
       { weight: 6, arbitrary: fc.constant(200) },
       { weight: 1, arbitrary: fc.constantFrom(201, 204, 401, 404, 410, 429, 500) },
@@ -179,7 +178,7 @@ describe('an API server that says anything', () => {
   it('cannot make a follower believe that a holder it sees renew is dead', async () => {
     const clock = new ManualClock();
     await fc.assert(
-      fc.asyncProperty(fc.oneof(text(lease), damaged(text(lease))), async (body) => {
+      fc.asyncProperty(fc.oneof(jsonOf(lease), damaged(jsonOf(lease))), async (body) => {
         json(body);
         const lock = new KubernetesLock({ api, namespace, name: 'leader', clock: systemClock });
         const record = await lock.read(5000).catch(expectLockError);

@@ -3,7 +3,7 @@
  * they get past the checks that stand first.
  */
 import fc from 'fast-check';
-import { damaged, oddJson, oddText, some } from './values.js';
+import { damaged, jsonOf, oddJson, oddText, some } from './values.js';
 
 interface Schema {
   type?: string;
@@ -211,12 +211,11 @@ const contentType = fc.oneof(
 );
 
 export function bodyText(value: fc.Arbitrary<unknown>): fc.Arbitrary<string> {
-  const json = (arbitrary: fc.Arbitrary<unknown>) => arbitrary.map((one) => JSON.stringify(one) ?? '');
   return fc.oneof(
-    { weight: 3, arbitrary: json(value) },
-    { weight: 5, arbitrary: json(withOneWrong(value)) },
-    { weight: 1, arbitrary: json(oddJson) },
-    { weight: 2, arbitrary: damaged(json(value)) },
+    { weight: 3, arbitrary: jsonOf(value) },
+    { weight: 5, arbitrary: jsonOf(withOneWrong(value)) },
+    { weight: 1, arbitrary: jsonOf(oddJson) },
+    { weight: 2, arbitrary: damaged(jsonOf(value)) },
     { weight: 1, arbitrary: oddText },
   );
 }

@@ -13,16 +13,15 @@ import { until } from '../support/until.js';
 import { expectCleanLog, expectGood, unhurried } from './answers.js';
 import { bodyText, merchantConfig, tierConfig, withOneWrong } from './requests.js';
 import { fuzzing, fuzzingAtOnce } from './runs.js';
-import { damaged, oddJson, oddText } from './values.js';
+import { damaged, jsonOf, oddJson, oddText } from './values.js';
 
-const json = (value: fc.Arbitrary<unknown>) => value.map((one) => JSON.stringify(one) ?? '');
 const anyTiers = fc.oneof(tierConfig, withOneWrong(tierConfig), oddJson);
 const anyMerchant = fc.oneof(merchantConfig, withOneWrong(merchantConfig), oddJson);
 
 describe('the parsers', () => {
   it('give a tier configuration that reads back as itself, or problems of one line each', () => {
     fc.assert(
-      fc.property(fc.oneof(json(anyTiers), damaged(json(tierConfig)), oddText), (text) => {
+      fc.property(fc.oneof(jsonOf(anyTiers), damaged(jsonOf(tierConfig)), oddText), (text) => {
         const { config, problems, warnings } = parseTierConfigJson(text);
         for (const line of [...problems, ...warnings]) expect(line).not.toMatch(/[\p{Cc}\u2028\u202e]/u);
         expect(config === undefined).toBe(problems.length > 0);
@@ -40,7 +39,7 @@ describe('the parsers', () => {
     const { config: tiers } = parseTierConfig({ gold: 1, basic: 1 });
     if (!tiers) throw new Error('these are tiers');
     fc.assert(
-      fc.property(fc.oneof(json(anyMerchant), damaged(json(merchantConfig)), oddText), (text) => {
+      fc.property(fc.oneof(jsonOf(anyMerchant), damaged(jsonOf(merchantConfig)), oddText), (text) => {
         const stored = parseStoredMerchant(text);
         expect(stored.problem ?? '').not.toMatch(/[\p{Cc}\u2028\u202e]/u);
         const chain = resolveChain(tiers, stored.config);
@@ -112,12 +111,14 @@ describeOneEngine('the configuration of a running router', (engine) => {
   });
 
   it('leaves every call its pod after any write by hand, and is repaired by the next valid one', async () => {
-    const text = fc.oneof(json(anyTiers), damaged(json(tierConfig)), oddText);
+    const text = fc.oneof(jsonOf(anyTiers), damaged(jsonOf(tierConfig)), oddText);
     const place = fc.oneof(
       text.map((value) => ['set', 'voice:tier:config', value]),
-      fc.tuple(oddText, json(anyMerchant)).map(([id, value]) => ['hset', 'voice:merchant:config', id, value]),
       fc
-        .tuple(fc.constantFrom('acme', 'vip', ''), fc.oneof(json(anyMerchant), oddText))
+        .tuple(oddText, jsonOf(anyMerchant))
+        .map(([id, value]) => ['hset', 'voice:merchant:config', id, value]),
+      fc
+        .tuple(fc.constantFrom('acme', 'vip', ''), fc.oneof(jsonOf(anyMerchant), oddText))
         .map(([id, value]) => ['hset', 'voice:merchant:config', id, value]),
       fc
         .oneof(oddText, fc.constantFrom('-5', '1.5', '1e400', '99999999999999999999'))

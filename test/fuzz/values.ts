@@ -72,14 +72,26 @@ export const oddNumber: fc.Arbitrary<number> = fc.oneof(
   fc.double({ noNaN: true, noDefaultInfinity: true }),
 );
 
+const maxDepth = 3000;
+
 /** `{"a":{"a": ...}}` or `[[...]]`, deep enough to overflow a recursion. */
 const nested = fc
-  .tuple(fc.integer({ min: 1, max: 3000 }), fc.boolean())
+  .tuple(fc.integer({ min: 1, max: maxDepth }), fc.boolean())
   .map(([depth, isList]) =>
     JSON.parse(
       isList ? '['.repeat(depth) + ']'.repeat(depth) : `${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`,
     ),
   );
+
+/** JSON of a value; of one that is nested too deeply for the rest of this stack, only the nesting. */
+export const jsonOf = (value: fc.Arbitrary<unknown>): fc.Arbitrary<string> =>
+  value.map((one) => {
+    try {
+      return JSON.stringify(one) ?? '';
+    } catch {
+      return '['.repeat(maxDepth) + ']'.repeat(maxDepth);
+    }
+  });
 
 const key = fc.oneof(oddText, fc.constantFrom('call_sid', 'tiers', 'pod_name', 'type', 'length', 'valueOf'));
 

@@ -16,7 +16,7 @@ import { startTestRouter, type TestRouter } from '../support/router.js';
 import { asAdmin, expectCleanLog, expectGood, secrets, unhurried } from './answers.js';
 import { encoded } from './requests.js';
 import { fuzzing, fuzzingAtOnce } from './runs.js';
-import { damaged, oddJson, oddText } from './values.js';
+import { damaged, jsonOf, oddJson, oddText } from './values.js';
 
 const sid = fc.constantFrom('CA1', 'CA2', 'CA3');
 const status = fc.constantFrom(
@@ -152,7 +152,7 @@ describeOneEngine('a webhook with any body', (engine) => {
       },
       {
         weight: 1,
-        arbitrary: oddJson.map((value) => ({ type: 'application/json', body: JSON.stringify(value) ?? '' })),
+        arbitrary: jsonOf(oddJson).map((body) => ({ type: 'application/json', body })),
       },
       {
         weight: 1,
