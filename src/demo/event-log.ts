@@ -72,6 +72,14 @@ export class EventLog {
       }
       case 'no_pods':
         return [line('no pods', `no free pod in ${namesOf((fields.chain ?? '').split(' '))}`)];
+      case 'leases_extended': {
+        const leases = count(Number(fields.calls), 'lease', 'leases');
+        return [
+          line('other', `${leases} extended: no router reached Redis for ${fields.gap_seconds} s`, {
+            label: 'leases',
+          }),
+        ];
+      }
       case 'merchant_changed':
         return [line('changed', `merchant ${fields.merchant}: ${fields.config || 'deleted'}`)];
       case 'tiers_changed':
@@ -85,7 +93,7 @@ export class EventLog {
       case 'pod_resumed':
         return [];
       default:
-        return [line('other', '', { label: type.replace(/^(pod|call)_/, '') })];
+        return [line('other', '', { label: type.replace(/^(pod|call)_/, '').replaceAll('_', ' ') })];
     }
   }
 

@@ -48,7 +48,7 @@ export function suggestTimes(
     stuckAfterMs > now.stuckAfterMs
       ? 'it must not be below `timeout`'
       : history.unclaimed > 0
-        ? `${history.unclaimed} rows of other programs were recovered in the last 7 days; it must be longer than their longest work`
+        ? `rows of other programs recovered in the last 7 days: ${history.unclaimed}; it must be longer than their longest work`
         : 'it only concerns rows that other programs set to Processing, and none was found in the last 7 days';
   return { timeoutMs, stuckAfterMs, whyTimeout, whyStuckAfter };
 }
@@ -72,7 +72,7 @@ export function adviseTimes(
     );
   if (unclaimed > 0)
     advice.push(
-      `${unclaimed} rows in Processing without a claim were found in the last 7 days: another program writes that status; each waits ${shown(stuckAfterOf(workflow, stuckAfterMs))}`,
+      `rows found in Processing without a claim in the last 7 days: ${unclaimed}; another program writes that status, and each waits ${shown(stuckAfterOf(workflow, stuckAfterMs))}`,
     );
   if (typeof p99Seconds !== 'number') return advice;
   const neededMs = Math.max(minTimeoutMs, room * p99Seconds * 1000);

@@ -14,7 +14,7 @@ const columns: Column<RouterEvent>[] = [
   { head: 'Time', width: '122px', narrow: '76px', cell: (event) => <Time at={event.at} /> },
   {
     head: 'What',
-    width: '164px',
+    width: '184px',
     narrow: 'minmax(0, 1fr)',
     cell: (event) => <EventType type={event.type} />,
   },

@@ -65,7 +65,7 @@ export function PodsPage({ route }: { route: Route }) {
   const columns: Column<Pod>[] = [
     {
       head: 'Pod',
-      width: 'minmax(104px, 1.6fr)',
+      width: 'minmax(92px, 1.6fr)',
       narrow: 'minmax(0, 1.3fr)',
       sort: (pod) => pod.pod_name,
       cell: (pod) => <PodLink name={pod.pod_name} query={route.query} />,
@@ -78,7 +78,7 @@ export function PodsPage({ route }: { route: Route }) {
     },
     {
       head: 'State',
-      width: 'minmax(112px, 1fr)',
+      width: 'minmax(108px, 1fr)',
       narrow: 'minmax(0, 1fr)',
       sort: (pod) => podStates.indexOf(stateOf(pod)),
       cell: (pod) => <PodMark pod={pod} />,
@@ -93,7 +93,7 @@ export function PodsPage({ route }: { route: Route }) {
     },
     {
       head: 'Lease ends in',
-      width: 'minmax(84px, 0.8fr)',
+      width: 'minmax(94px, 0.8fr)',
       spare: 2,
       sort: (pod) => nextLease(pod) ?? '9',
       cell: (pod) =>
@@ -101,7 +101,7 @@ export function PodsPage({ route }: { route: Route }) {
     },
     {
       head: 'Age',
-      width: 'minmax(72px, 0.6fr)',
+      width: 'minmax(82px, 0.6fr)',
       spare: 1,
       sort: (pod) => pod.started_at ?? '9',
       cell: (pod) => (pod.started_at === null ? <span class="soft">–</span> : <Age since={pod.started_at} />),

@@ -1,6 +1,6 @@
 /** Recoveries of calls, pods and records in one list. */
 import { useMemo, useRef } from 'preact/hooks';
-import { capital, count, figure, plural, spaced, type Tone } from '../labels';
+import { capital, count, plural, spaced, type Tone } from '../labels';
 import { useTopics } from '../live/use-live';
 import { useRequest } from '../live/use-request';
 import { type Route, refine } from '../routes';
@@ -39,7 +39,7 @@ const columns: Column<RecoveryItem>[] = [
   },
   {
     head: 'What',
-    width: 'minmax(100px, 1fr)',
+    width: 'minmax(120px, 1fr)',
     narrow: 'minmax(0, 1fr)',
     sort: (item) => item.id,
     cell: ({ kind, id }) => (
@@ -64,7 +64,7 @@ const columns: Column<RecoveryItem>[] = [
   },
   {
     head: 'Why',
-    width: 'minmax(200px, 2fr)',
+    width: 'minmax(180px, 2fr)',
     // By reason, then by age.
     sort: ({ reason, age_seconds }) => `${reason} ${age_seconds ?? 0}`,
     cell: (item) => (
@@ -118,11 +118,6 @@ export function RecoveryPage({ route }: { route: Route }) {
   const keptOnlySince = useKeptOnlySince({ value, minutes });
   const stuckFor = rows.flatMap(({ kind, age_seconds }) => (kind === 'record' ? (age_seconds ?? []) : []));
   const records = value?.records?.reduce((sum, line) => sum + line.records, 0) ?? 0;
-  const live = value ? value.calls.recovered + value.calls.lost + value.pods.recovered : 0;
-  const keptMinutes =
-    keptOnlySince === undefined
-      ? Number(minutes)
-      : Math.max(1, (routerNow() - Date.parse(keptOnlySince)) / minuteMs);
   return (
     <div class="page full">
       <div class="row">
@@ -153,11 +148,6 @@ export function RecoveryPage({ route }: { route: Route }) {
             <Figure name="Calls lost" value={count(value.calls.lost)} bad={value.calls.lost > 0} />
             <Figure name="Pods recovered" value={count(value.pods.recovered)} />
             <Figure name="Records recovered" value={count(value.records && records)} />
-            <Figure
-              name="Rate"
-              value={figure(live / keptMinutes + records / Number(minutes))}
-              note="per minute"
-            />
             {stuckFor.length > 0 && (
               <Figure name="Longest stuck record" value={durationText(Math.max(...stuckFor))} />
             )}
