@@ -14,6 +14,8 @@ export interface Column {
   leads_index: boolean;
   /** Conditions of partial indexes on this column. */
   index_conditions: string[];
+  /** Values that its collation takes for equal have one text. */
+  is_deterministic: boolean;
   labels: string[] | null;
 }
 
@@ -32,6 +34,7 @@ export async function readColumns(db: Queryable, oid: string): Promise<Map<strin
          WHERE i.indrelid = a.attrelid AND i.indisvalid AND i.indpred IS NOT NULL
            AND EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
              AND d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum)) AS index_conditions,
+       NOT EXISTS (SELECT FROM pg_collation l WHERE l.oid = a.attcollation AND NOT l.collisdeterministic) AS is_deterministic,
        CASE t.typtype WHEN 'e' THEN ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder) END AS labels
      FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
      WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`,

@@ -96,18 +96,19 @@ export function limitPlaces(workflow: Workflow, key: Column | undefined): Record
   };
 }
 
-export function limitQueries(fill: Fill, key: Column | undefined, idName: string) {
-  const hash = hashOf(`marked.${quoteName([key?.name ?? ''])}::text`);
+export function limitQueries(fill: Fill, key: Column | undefined) {
+  // Of the row before its claim: a trigger of the claim may change the key.
+  const hashBefore = (id: string) =>
+    `((SELECT jsonb_object_agg(id::text, hash) FROM picked) ->> ${id})::bigint`;
   const lock = (part: string) => fill(queries.lockLimited, { keys_and_rows: fill(part) });
   return {
     lockLimited: lock(queries.limitedByIndex),
     lockLimitedScan: lock(queries.limitedByScan),
     claimLimited: fill(queries.claim, {
       pick: fill(queries.pickLimited),
-      set_limit_key: `,
-    limit_key = ((SELECT jsonb_object_agg(marked.${idName}::text, ${hash}) FROM marked) ->> c.record_id)::bigint`,
+      set_limit_key: `, limit_key = ${hashBefore('c.record_id')}`,
       limit_column: ', limit_key',
-      limit_value: `, ${hash}`,
+      limit_value: `, ${hashBefore('"smart_router.id"')}`,
     }),
     ...(key && { listQueued: fill(queries.listQueuedLimited) }),
   };
@@ -117,7 +118,8 @@ const plainTypes =
   /^(smallint|integer|bigint|oid|uuid|boolean|date|bytea|text|character varying(\(\d+\))?|character(\(\d+\))?|numeric\(\d+,\d+\))$/;
 
 /** Whether values of this column are equal only if their texts are. */
-export const hasPlainType = ({ type, labels }: Column) => plainTypes.test(type) || labels !== null;
+export const hasPlainType = ({ type, labels, is_deterministic }: Column) =>
+  is_deterministic && (plainTypes.test(type) || labels !== null);
 
 /** Whether an index lists queued rows by key and then in their order. */
 export async function keyIndex(

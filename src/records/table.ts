@@ -377,7 +377,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     ...(filled as Record<keyof typeof queries, string>),
     finishUnlocked: fill(queries.finish, unlocked),
     finishRetryUnlocked: fill(queries.finishRetry, unlocked),
-    ...limitQueries(fill, columns.key, idName),
+    ...limitQueries(fill, columns.key),
     releaseUnknown: fill(queries.release, {
       released: 'c.worker = $2::integer AND c.token > $3::bigint AND c.token <> ALL ($4::bigint[])',
     }),

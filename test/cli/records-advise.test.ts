@@ -57,7 +57,9 @@ describeOnePostgres('records advise', (postgres) => {
       FROM smart_router.workflows AS f, generate_series(1, 4) AS i`);
     const { stdout } = await advise();
     expect(stdout).toMatch(/^timeout +10m instead of 5m: 2 records timed out in the last 7 days/m);
-    expect(stdout).toMatch(/^stuck\.after +1h, keep it: rows of other programs recovered in the last 7 days: 2;/m);
+    expect(stdout).toMatch(
+      /^stuck\.after +1h, keep it: rows of other programs recovered in the last 7 days: 2;/m,
+    );
   });
 
   it('refuses a wrong address and an unknown workflow', async () => {

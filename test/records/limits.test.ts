@@ -47,7 +47,7 @@ async function newWorker(pool: Pool): Promise<number> {
 /** The highest number of claimed records of one customer. */
 async function most(pool: Pool): Promise<number> {
   const { rows } = await pool.query(
-    "SELECT coalesce(max(n), 0)::int AS n FROM (SELECT count(*) AS n FROM pages WHERE status = 'Processing' AND customer IS NOT NULL GROUP BY customer::text) AS one",
+    'SELECT coalesce(max(n), 0)::int AS n FROM (SELECT count(*) AS n FROM pages WHERE status = \'Processing\' AND customer IS NOT NULL GROUP BY customer::text COLLATE "C") AS one',
   );
   return rows[0].n;
 }
@@ -284,6 +284,38 @@ describePostgres('a limit per key', (postgres) => {
     const store = await storeOf(pool, pagesWorkflow(limit(2)));
     const claims = await store.claim(await newWorker(pool), 100, 300_000, 0);
     expect(claims.map(({ record }) => record.customer).sort()).toEqual(['ACME', 'ACME', 'acme', 'acme']);
+  });
+
+  it('reads all queued rows if the collation of its column takes different texts for equal', async () => {
+    const pool = postgres.pool({ max: 12 });
+    await pool.query(
+      "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+    );
+    const keys = "CASE WHEN i BETWEEN 51 AND 100 THEN 'ACME' ELSE 'acme' END";
+    await customers(pool, 'text COLLATE nocase', keys, 150, false);
+    await pool.query(`CREATE INDEX ON pages (customer COLLATE "C", updated_at) WHERE status = 'Queued'`);
+    await pool.query(
+      "UPDATE pages SET updated_at = updated_at - interval '1 hour' WHERE customer::text COLLATE \"C\" = 'ACME'",
+    );
+    const table = await openTable(pool, pagesWorkflow(limit(1)) as Workflow);
+    expect(table.limit).toEqual({ isIndexed: false });
+    expect(table.advice.join()).toContain('can have different texts');
+    expect(await race(pool, table)).toBe(1);
+  });
+
+  it('counts the key before a claim if a trigger of the claim changes it', async () => {
+    const pool = postgres.pool();
+    await customers(pool, 'text', "CASE i % 2 WHEN 0 THEN 'acme' ELSE 'ACME' END", 60);
+    await pool.query(`CREATE FUNCTION lower_customer() RETURNS trigger LANGUAGE plpgsql
+      AS 'BEGIN NEW.customer = lower(NEW.customer); RETURN NEW; END'`);
+    await pool.query(
+      'CREATE TRIGGER lower BEFORE UPDATE ON pages FOR EACH ROW EXECUTE FUNCTION lower_customer()',
+    );
+    const store = await storeOf(pool, pagesWorkflow(limit(1)));
+    const worker = await newWorker(pool);
+    const claims = await store.claim(worker, 100, 300_000, 0);
+    expect(claims.map(({ record }) => record.customer)).toEqual(['acme', 'acme']);
+    expect(await store.claim(worker, 100, 300_000, 0)).toEqual([]);
   });
 
   it('continues after the type of its column has changed', async () => {
