@@ -39,7 +39,7 @@ const columns: Column<RecoveryItem>[] = [
   },
   {
     head: 'What',
-    width: 'minmax(120px, 1fr)',
+    width: 'minmax(104px, 1fr)',
     narrow: 'minmax(0, 1fr)',
     sort: (item) => item.id,
     cell: ({ kind, id }) => (
@@ -57,14 +57,14 @@ const columns: Column<RecoveryItem>[] = [
   },
   {
     head: 'Where',
-    width: 'minmax(104px, 0.6fr)',
+    width: 'minmax(116px, 0.6fr)',
     spare: 1,
     sort: (item) => item.place,
     cell: placeOf,
   },
   {
     head: 'Why',
-    width: 'minmax(180px, 2fr)',
+    width: 'minmax(188px, 2fr)',
     // By reason, then by age.
     sort: ({ reason, age_seconds }) => `${reason} ${age_seconds ?? 0}`,
     cell: (item) => (
