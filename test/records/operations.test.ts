@@ -342,7 +342,7 @@ describe('advice about timeouts', () => {
 
   it('says how long rows of other programs in Processing wait', () => {
     expect(adviseTimes(workflow, { ...quiet, unclaimed: 2 }, 3_600_000)).toEqual([
-      expect.stringMatching(/^2 rows in Processing without a claim .* each waits 1h$/),
+      expect.stringMatching(/^rows found in Processing without a claim .*: 2; .* each waits 1h$/),
     ]);
   });
 });
