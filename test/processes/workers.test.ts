@@ -142,4 +142,20 @@ describeOneEngine('workers', (engine) => {
     expect(output).toMatch(new RegExp(`^smart-router: ${problem}`, 'm'));
     expect(output).not.toContain('starting it again');
   });
+
+  it.each([
+    ['cannot be forked', 'throws', 'no second worker'],
+    ['dies as it starts', 'dies', 'worker 2 ended with SIGKILL during its start'],
+  ])('a first worker that %s ends the group, with all others', async (_, how, problem) => {
+    const preload = new URL(`../support/failing-worker.mjs?${how}`, import.meta.url);
+    // It reads the output until its end: no worker is left that could write.
+    const { code, output } = await runRouter({
+      ...workersEnv,
+      REDIS_URL: engine.url,
+      NODE_OPTIONS: `--import=${preload}`,
+    });
+    expect(code).toBe(1);
+    expect(output).toContain(problem);
+    expect(output).not.toContain('all workers are listening');
+  });
 });
