@@ -107,8 +107,9 @@ describe('the questions', () => {
 
   it('name the calls a second of one router as the chart and the benchmarks do', () => {
     const [measured = ''] =
-      /[\d,]+(?=\/s against [\d,]+\/s, rounds [\d.]+; a call is an allocate)/.exec(read('docs/benchmarks.md')) ??
-      [];
+      /[\d,]+(?=\/s against [\d,]+\/s, rounds [\d.]+; a call is an allocate)/.exec(
+        read('docs/benchmarks.md'),
+      ) ?? [];
     const rounded = (Math.round(Number(measured.replace(',', '')) / 100) * 100).toLocaleString('en-US');
     for (const text of [answer('How many routers?'), helm])
       expect(text.replaceAll('\n', ' ')).toContain(`about ${rounded} calls`);

@@ -308,7 +308,11 @@ const brokenLimits: [name: string, keys: (string | null)[], steps: readonly Step
     'a claim that stores no key',
     ['1', '1', '1'],
     [claimUpTo(0, 3), claimUpTo(1, 3)],
-    ['claimLimited', /\(\(SELECT [^"]*"smart_router.id"\)::bigint FROM marked, fresh/, 'NULL FROM marked, fresh'],
+    [
+      'claimLimited',
+      /\(\(SELECT [^"]*"smart_router.id"\)::bigint FROM marked, fresh/,
+      'NULL FROM marked, fresh',
+    ],
   ],
   [
     'a claim that stores no key for a record that was released before',
