@@ -36,8 +36,6 @@ const dist = join(root, 'dist');
 mkdirSync(join(root, '.cache'), { recursive: true });
 const fresh = mkdtempSync(join(root, '.cache', 'dist-'));
 process.once('exit', () => rmSync(fresh, { recursive: true, force: true }));
-// A signal alone runs no `exit` listener.
-for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => process.exit(1));
 try {
   execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', fresh], {
     stdio: 'inherit',
@@ -46,6 +44,8 @@ try {
 } catch {
   process.exit(1);
 }
+// A signal alone runs no `exit` listener. Not before this line: it would wait until the compiler ends.
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => process.exit(1));
 // The package of the client is a copy of what was compiled; src/client is its only source. The image has no clients/.
 const client = join(root, 'clients', 'typescript');
 if (existsSync(client)) {

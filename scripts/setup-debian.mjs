@@ -262,8 +262,8 @@ const policyBefore = `${policy}.before-smart-router`;
 
 /** Debian starts installed services unless this file exits with 101. @returns {() => void} restores the file */
 function forbidServices() {
-  const text = '#!/bin/sh\nexit 101\n';
-  // Ours is there beside another run, or after one that was killed.
+  // Not only `exit 101`, which others write too. Ours is there after a run that was killed.
+  const text = '#!/bin/sh\n# By setup-debian.mjs of Smart Router.\nexit 101\n';
   const isOurs = () => existsSync(policy) && readFileSync(policy, 'utf8') === text;
   if (existsSync(policy) && !isOurs()) renameSync(policy, policyBefore);
   writeFileSync(policy, text, { mode: 0o755 });

@@ -308,7 +308,8 @@ async function run({ url, phases, holdMs }: LoadRun): Promise<void> {
   // All calls end; the last answers count too.
   const overMs = performance.now() + maxEndMs;
   while (callers.busy + agents.busy + live.size > 0) {
-    if (performance.now() > overMs) throw new Error(`${live.size} calls could not be released`);
+    if (performance.now() > overMs)
+      throw new Error(`no end: ${live.size} live calls, ${callers.busy + agents.busy} requests`);
     while (agents.busy < 64 && live.size > 0) release(live.takeOne());
     await new Promise((resolve) => setTimeout(resolve, 1));
     callers.giveUp(performance.now());

@@ -50,8 +50,8 @@ export class ServerProcess {
 
   spent(): Promise<Spent> {
     return new Promise((resolve, reject) => {
-      if (!this.child.connected) reject(new Error('the server has ended'));
       const ended = () => reject(new Error('the server has ended'));
+      if (!this.child.connected) return ended();
       this.child.once('exit', ended);
       this.child.once('message', (message: Spent) => {
         this.child.off('exit', ended);

@@ -75,7 +75,7 @@ export class Metrics {
   );
   readonly connectionsClosed = this.#counter(
     'smart_router_connections_closed_total',
-    'Connections closed by the router: over MAX_CONNECTIONS (overall), over the limit of an address, or not read (unread), or with too many requests in progress (pipelined)',
+    'Connections closed by the router: over MAX_CONNECTIONS (overall), over the limit of an address (address), too many requests in progress (pipelined), response not read (unread)',
     ['reason'],
   );
   readonly leaderStatus = this.#gauge('smart_router_leader_status', '1 on the leader');

@@ -12,7 +12,7 @@
  * text; two keys with the same hash would share one limit.
  *
  * Weakness: a claim looks at all queued rows of the keys that it passes while these wait for a retry: 50,000 of them cost
- * it 0.4 s. A key whose text differs for equal values (a numeric without a scale, citext), and a table without the
+ * it 0.4 s. A key whose text differs for equal values (a numeric without a scale, citext, a collation that ignores case), and a table without the
  * advised index, are read by a scan of all queued rows.
  */
 import type { ClaimedResult, ClaimedRows } from './claimed-rows.js';

@@ -160,7 +160,7 @@ function indexAdvice(workflow: Workflow, name: string, isPlain: boolean, { statu
   const { status, order } = workflow;
   const isUseless = key !== undefined && !hasPlainType(key);
   if (isUseless && hasIndexFor(column, status.queued))
-    return `equal values of ${quoteName([key.name])} (limit.key, ${key.type}) can have different texts (1.0 and 1.00), so claims cannot use an index on it: every claim reads all queued rows`;
+    return `equal values of ${quoteName([key.name])} (limit.key, ${key.type}) can have different texts (1.0 and 1.00, or acme and ACME), so claims cannot use an index on it: every claim reads all queued rows`;
   const limit = isUseless ? undefined : workflow.limit;
   const columns = [...(limit ? [{ column: limit.key }] : []), ...order];
   const list = columns.map(({ column }) => quoteName([column])).join(', ');

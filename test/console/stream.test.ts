@@ -40,7 +40,7 @@ class EventRouter {
     signal.throwIfAborted();
     if (url.includes('/events/search')) {
       if (this.failingSearches-- > 0) throw new TypeError('no answer');
-      return Response.json({ events: this.events.toReversed() });
+      return Response.json({ events: this.events.slice(-100).reverse() });
     }
     if (url.includes('/events') && this.rejectedStreams-- > 0)
       return Response.json({ error: 'router overloaded', code: 'overloaded' }, { status: 503 });
@@ -173,6 +173,18 @@ it('lists an event in its place that a search finds before the stream delivers i
   await pass(20);
   deliver();
   await pass(100);
+  expect(listed()).toEqual(all());
+});
+
+it('lists events in order although more arrive than a search has', async () => {
+  vi.stubGlobal('fetch', async (url: string, options: { signal: AbortSignal }) => {
+    if (url.includes('/events/search')) await new Promise((resolve) => setTimeout(resolve, 1000));
+    return router.fetch(url, options);
+  });
+  live.start();
+  await pass(100);
+  for (let i = 0; i < 150; i++) router.emit();
+  await pass(2000);
   expect(listed()).toEqual(all());
 });
 

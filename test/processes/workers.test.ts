@@ -146,7 +146,7 @@ describeOneEngine('workers', (engine) => {
   it.each([
     ['cannot be forked', 'throws', 'no second worker'],
     ['dies as it starts', 'dies', 'worker 2 ended with SIGKILL during its start'],
-  ])('a first worker that %s ends the group, with all others', async (_, how, problem) => {
+  ])('one of the first workers that %s ends the group', async (_, how, problem) => {
     const preload = new URL(`../support/failing-worker.mjs?${how}`, import.meta.url);
     // It reads the output until its end: no worker is left that could write.
     const { code, output } = await runRouter({

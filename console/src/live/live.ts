@@ -86,6 +86,13 @@ interface RecordNumbers {
   problem: string | undefined;
 }
 
+/** Of events; above 0: a is newer. */
+export function compareIds(a: string, b: string): number {
+  const [am = 0, as = 0] = a.split('-').map(Number);
+  const [bm = 0, bs = 0] = b.split('-').map(Number);
+  return am === bm ? as - bs : am - bm;
+}
+
 export class Live {
   readonly state = new LiveState();
   readonly #listeners = new Set<() => void>();
@@ -207,7 +214,8 @@ export class Live {
       const { events } = await ask<EventPage>('/events/search?limit=100');
       if (turn !== this.#recalls) return;
       for (const { id } of events) replaced.add(id);
-      state.events = [...events.reverse(), ...state.events.filter(({ id }) => !replaced.has(id))];
+      const heard = state.events.filter(({ id }) => !replaced.has(id));
+      state.events = [...events, ...heard].sort((a, b) => compareIds(a.id, b.id));
       state.trims += 1;
       this.#notify();
     } catch {

@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { ask, sentenceOf } from '../api';
 import { contains, count, eventName, eventTypes } from '../labels';
+import { compareIds } from '../live/live';
 import { useLive, useTopics } from '../live/use-live';
 import { addressOf, type Route, refine } from '../routes';
 import type { EventPage, RouterEvent } from '../types';
@@ -22,13 +23,6 @@ const columns: Column<RouterEvent>[] = [
 ];
 
 const pageSize = 200;
-/** Above 0: a is newer. */
-const compareIds = (a: string, b: string) => {
-  const [am = 0, as = 0] = a.split('-').map(Number);
-  const [bm = 0, bs = 0] = b.split('-').map(Number);
-  return am === bm ? as - bs : am - bm;
-};
-
 export function EventsPage({ route }: { route: Route }) {
   useTopics('status');
   const now = {
