@@ -307,7 +307,7 @@ describeBrowser('the console', (browser) => {
     });
 
     it('follows events live, pauses, searches, and loads older events', async () => {
-      for (let n = 0; n < 250; n++)
+      for (let n = 0; n < 400; n++)
         await router.context.router
           .allocate({ callSid: `CA-old-${n}`, merchantId: 'm', provider: '', flow: '', template: '' })
           .catch(() => {});
@@ -323,8 +323,8 @@ describeBrowser('the console', (browser) => {
       await page.getByLabel('Kind of event').selectOption('leader_elected');
       await rowOf(page, 'Events', 'Pod undrained').waitFor({ state: 'detached' });
       await page.getByLabel('Kind of event').selectOption('');
-      await page.getByLabel('Search events').fill('CA-old-3');
-      await table.getByText('CA-old-3', { exact: true }).first().waitFor();
+      await page.getByLabel('Search events').fill('CA-old-7');
+      await table.getByText('CA-old-7', { exact: true }).first().waitFor();
       await page.getByLabel('Search events').fill('');
       const before = Number(await table.getAttribute('aria-rowcount'));
       await page.getByRole('button', { name: 'Load older events' }).click();
