@@ -155,7 +155,7 @@ describeBrowser('the console of a large fleet', (browser) => {
     const page = await browser.open(`${router.url}/#/events`);
     const table = page.getByRole('table', { name: 'Events' });
     const rows = async () => Number(await table.getAttribute('aria-rowcount')) - 1;
-    await until(async () => (await rows()) >= 200, 'the past is there');
+    await until(async () => (await rows()) >= 300, 'the latest 100 and a page of the past are there');
     await page.getByRole('button', { name: 'Pause' }).click();
     const { router: core } = router.context;
     const request = { merchantId: '', provider: 'twilio', flow: 'v2', template: 't' };
@@ -165,7 +165,8 @@ describeBrowser('the console of a large fleet', (browser) => {
       await atOnce(n, (callSid) => core.release(callSid));
       await atOnce(n, (callSid) => core.allocate({ ...request, callSid }));
     }
-    await page.getByRole('button', { name: 'Resume (6,200 new)' }).click();
+    // A few of the test before may be new as well.
+    await page.getByRole('button', { name: /Resume \(6,2\d\d new\)/ }).click();
     await until(async () => (await rows()) >= 5200, 'trimmed events are read again');
     const shown = await rows();
     const newestFirst: { type: string; call: string }[] = [];

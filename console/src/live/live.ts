@@ -61,7 +61,7 @@ export class LiveState implements Fleet {
   records: RecordNumbers = { workflows: undefined, stuck: [], problem: undefined };
   /** Newest last. */
   events: RouterEvent[] = [];
-  /** The number of events from the stream, including those no longer in the list. */
+  /** The number of events since the first list, including those no longer in the list. */
   heard = 0;
   /** How often the list was trimmed or replaced: older events must be read again then. */
   trims = 0;
@@ -210,9 +210,14 @@ export class Live {
     const turn = this.#recalls;
     this.#mustRecall = false;
     const replaced = new Set(state.events.map(({ id }) => id));
+    const newest = state.events.at(-1)?.id;
     try {
       const { events } = await ask<EventPage>('/events/search?limit=100');
       if (turn !== this.#recalls) return;
+      // Counted here: the stream may deliver them later, when they are listed.
+      const listed = new Set(state.events.map(({ id }) => id));
+      if (newest !== undefined)
+        state.heard += events.filter(({ id }) => !listed.has(id) && compareIds(id, newest) > 0).length;
       for (const { id } of events) replaced.add(id);
       const heard = state.events.filter(({ id }) => !replaced.has(id));
       state.events = [...events, ...heard].sort((a, b) => compareIds(a.id, b.id));
