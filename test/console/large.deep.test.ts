@@ -165,7 +165,7 @@ describeBrowser('the console of a large fleet', (browser) => {
       await atOnce(n, (callSid) => core.release(callSid));
       await atOnce(n, (callSid) => core.allocate({ ...request, callSid }));
     }
-    // A few of the test before may be new as well.
+    // Events of the previous test may be among them.
     await page.getByRole('button', { name: /Resume \(6,2\d\d new\)/ }).click();
     await until(async () => (await rows()) >= 5200, 'trimmed events are read again');
     const shown = await rows();
