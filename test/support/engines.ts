@@ -115,6 +115,9 @@ export async function nativeRedis(options: NativeOptions = {}): Promise<Engine> 
   const args = (port: number) => [
     ...(options.args?.(port) ?? ['--port', String(port)]),
     ...['--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', folder],
+    // A replica attaches without waiting for others, and without a file on a disk that other tests keep busy.
+    ...['--repl-diskless-sync', 'yes', '--repl-diskless-sync-delay', '0'],
+    ...['--repl-diskless-load', 'on-empty-db'],
   ];
   const server = await startOnFreePort(args, /Ready to accept connections/);
   const { port } = server;
@@ -183,10 +186,7 @@ export async function nativeRedisTls(): Promise<TlsEngine> {
 /** A replica of that server. Its first synchronization may still be in progress. */
 export function redisReplica(master: Engine): Promise<Engine> {
   return nativeRedis({
-    args: (port) => [
-      ...['--port', String(port), '--replicaof', '127.0.0.1', String(master.port)],
-      ...['--repl-diskless-sync', 'yes', '--repl-diskless-sync-delay', '0'],
-    ],
+    args: (port) => ['--port', String(port), '--replicaof', '127.0.0.1', String(master.port)],
   });
 }
 

@@ -7,7 +7,7 @@ import { scripts } from '../../../src/calls/store/scripts.generated.js';
 import { CallStore } from '../../../src/calls/store/store.js';
 import { systemClock } from '../../../src/clock.js';
 import { AppError, ConfigError } from '../../../src/errors.js';
-import { describeEngines, nativeAvailable, nativeRedis } from '../../support/engines.js';
+import { describeEngines, nativeAvailable, nativeRedis, redisReplica } from '../../support/engines.js';
 import { startTestRouter } from '../../support/router.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';
 import { until } from '../../support/until.js';
@@ -259,15 +259,11 @@ describe('resilience of native servers', () => {
 
   it('a read-only replica refuses writes as store_unavailable and still answers questions', async (test) => {
     if (native !== true) return test.skip(native);
-    const master = await nativeRedis({
-      args: (port) => ['--port', `${port}`, '--repl-diskless-sync-delay', '0'],
-    });
+    const master = await nativeRedis();
     cleanups.push(() => master.stop());
     const store = await open(master.url);
     await store.register(['g'], 'pool:gold');
-    const replica = await nativeRedis({
-      args: (port) => ['--port', `${port}`, '--replicaof', '127.0.0.1', `${master.port}`],
-    });
+    const replica = await redisReplica(master);
     cleanups.push(() => replica.stop());
     const calls = connect(replica.url);
     const assigned = async () =>
