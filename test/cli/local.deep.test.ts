@@ -1,4 +1,5 @@
 /** Commands that need no router: config, doctor, serve, demo. */
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type EmbeddedValkey, startEmbeddedValkey } from '../../src/embedded/valkey.js';
@@ -130,6 +131,21 @@ describe('doctor', () => {
     // A busy machine gets a warning about a slow store.
     expect(of('store')?.message).toMatch(/answers in [\d.]+ ms$/);
     expect(of('store data')?.message).toContain('version 1');
+  });
+
+  it('prints the checks of the first example in docs/cli.md', async () => {
+    const page = readFileSync('docs/cli.md', 'utf8');
+    const [, example = ''] = page.split(
+      '$ REDIS_URL=embedded POD_SOURCE=static STATIC_PODS=agent-0 smart-router doctor\n',
+    );
+    const documented = [...(example.split('```')[0] ?? '').matchAll(/^\w+ +(\S+( \S+)*)/gm)].map(
+      ([, name]) => name,
+    );
+    const { checks } = await examine({ REDIS_URL: 'embedded' }, `--url ${router.url}`);
+    const ofRouter = (name: string | undefined) => name?.startsWith('router') ?? false;
+    expect(checks.map(({ name }) => name).filter((name) => !ofRouter(name))).toEqual(
+      documented.filter((name) => !ofRouter(name)),
+    );
   });
 
   it('is one line for each check, without colours in a pipe', async () => {
