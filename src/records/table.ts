@@ -383,6 +383,8 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     }),
     begin: fill(queries.renew, { renewed: 'claimed_at = now(), begun = c.token' }),
     giveUp: fill(queries.renew, { renewed: 'worker = NULL' }),
+    // It fails no record.
+    requeueByHand: fill(queries.requeueByHand, { set_error_reset: setError(resetMessage) }),
     retryByHand: fill(queries.requeueByHand, {
       requeued_from: value(workflow.status.failed),
       or_waiting: ` OR (t.${quoteName([status.name])} = ${value(workflow.status.queued)} AND ${places.is_waiting})`,

@@ -1,6 +1,8 @@
-/** Tables that do not keep the status: claiming slows down, and the log says why. */
+/** Tables that do not keep the status: claiming slows down, and the log says why. Tables with columns named as ours. */
+import { readdirSync, readFileSync } from 'node:fs';
 import type { Pool } from 'pg';
 import { expect, it } from 'vitest';
+import { migrate } from '../../src/records/index.js';
 import type { WorkflowDefinition } from '../../src/records/workflow.js';
 import { describeOnePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
@@ -13,6 +15,7 @@ import {
   resetsOf,
   startable,
   statuses,
+  storeOf,
   teamTable,
 } from './fixture.js';
 
@@ -205,5 +208,51 @@ describeOnePostgres('a table that cannot be written', (postgres) => {
         'workflow computed: column status of "computed" is a generated column: it cannot be written',
       ].join('\n'),
     );
+  });
+});
+
+describeOnePostgres('a column with any name that our statements use', (postgres) => {
+  /** Texts that are inserted into other statements. */
+  const parts = ['judge', 'limitedByIndex', 'limitedByScan', 'pick', 'pickLimited'];
+  const systemColumns = ['ctid', 'xmin'];
+
+  it('changes no statement, and no statement needs a column named `id`', async () => {
+    const pool = postgres.pool({ max: 1 });
+    await migrate(pool);
+    const folder = 'src/records/queries';
+    const text = readdirSync(folder).map((file) => readFileSync(`${folder}/${file}`, 'utf8'));
+    const words = new Set(
+      text
+        .join('\n')
+        .replaceAll(/--.*/g, '')
+        .match(/\b[a-z][a-z_]+\b/g),
+    );
+    const names = [...words].filter((word) => !systemColumns.includes(word));
+    const own =
+      'our_id uuid PRIMARY KEY, our_state text, our_error text, our_time timestamptz, our_key bigint';
+    // No operator compares this type with any that our statements use.
+    const others = names.map((name) => `"${name}" money[]`).join(', ');
+    await pool.query(`CREATE TABLE plain (${own}); CREATE TABLE full_of_names (${own}, ${others})`);
+    for (const table of ['plain', 'full_of_names'])
+      for (const policy of ['requeue', 'fail', 'hold'] as const) {
+        const { queries } = (
+          await storeOf(
+            pool,
+            pagesWorkflow({
+              ...{ table, id: 'our_id', error: 'our_error', touchedAt: 'our_time', stuck: { policy } },
+              status: {
+                column: 'our_state',
+                ...{ queued: 'Queued', processing: 'Processing', completed: 'Completed', failed: 'Failed' },
+              },
+              limit: { key: 'our_key', max: 2 },
+              retry: { max: 3 },
+            }),
+          )
+        ).table;
+        for (const [name, sql] of Object.entries(queries).filter(([name]) => !parts.includes(name)))
+          await expect(pool.query(`PREPARE statement AS ${sql}`), `${name} of ${table}`)
+            .resolves.toBeDefined()
+            .then(() => pool.query('DEALLOCATE statement'));
+      }
   });
 });

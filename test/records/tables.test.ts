@@ -211,9 +211,10 @@ const cases: Case[] = [
     workflow: { status: { column: 'status', ...odd } },
   },
   {
-    title: 'an enum in another schema, and names in mixed case with quotes inside',
+    title:
+      'an enum in another schema, names in mixed case with quotes inside, and an `id` that is not the id',
     create: `CREATE SCHEMA "Team"; CREATE TYPE "Team"."St ate" AS ENUM ('Queued', 'Processing', 'Completed', 'Failed');
-      CREATE TABLE "Team"."Pa""ges" ("Id" uuid PRIMARY KEY DEFAULT gen_random_uuid(), name text,
+      CREATE TABLE "Team"."Pa""ges" ("Id" uuid PRIMARY KEY DEFAULT gen_random_uuid(), id money[], name text,
         "St""atus" "Team"."St ate" DEFAULT 'Queued', "Er ror" text, "At" timestamptz DEFAULT now());
       CREATE INDEX ON "Team"."Pa""ges" ("St""atus")`,
     insert: 'INSERT INTO "Team"."Pa""ges" (name) SELECT unnest($1::text[])',
@@ -386,6 +387,22 @@ describePostgres('a table with', (postgres) => {
     });
     expect(await operations.failed(workflow.name, 10)).toMatchObject([
       { error: workflow.error === undefined ? null : cut('this message is rather long') },
+    ]);
+    const idsOf = async (name: string) => {
+      const { rows: found } = await pool.query(
+        `SELECT ${column(workflow.id)}::text AS id FROM ${table} WHERE name = $1`,
+        [name],
+      );
+      return found.map(({ id }) => id as string);
+    };
+    for (const dryRun of [true, false]) {
+      const reset = await operations.reset(workflow.name, { ids: await idsOf('young'), dryRun });
+      const retry = await operations.retry(workflow.name, { ids: await idsOf('bad'), dryRun });
+      expect([reset, retry]).toMatchObject([{ requeued: 1 }, { requeued: 1 }]);
+    }
+    expect((await rows()).filter(({ name }) => name === 'bad' || name === 'young')).toEqual([
+      { name: 'bad', status: queued, error: noError },
+      { name: 'young', status: queued, error: reset },
     ]);
   });
 

@@ -5,12 +5,9 @@ SELECT g.record_id AS id, coalesce(c.resets, 0) AS resets, c.trace, w.host || ' 
   coalesce(t.{status} = {processing}, false) AS "isProcessing",
   coalesce(t.{status} = {failed} OR (t.{status} = {queued} AND {is_waiting}), false) AS "isFailed",
   c.token IS NOT NULL AND NOT {is_lost} AS "isLive",
-  CASE WHEN t.{status} = {processing} AND isfinite(since) THEN extract(epoch FROM now() - since)::float8 END AS "stuckSeconds"
+  CASE WHEN t.{status} = {processing} AND isfinite({stuck_since}) THEN extract(epoch FROM now() - {stuck_since})::float8 END AS "stuckSeconds"
 FROM unnest($2::text[]) WITH ORDINALITY AS g (record_id, place)
   LEFT JOIN {table} AS t ON t.{id} = g.record_id::{id_type}
   LEFT JOIN smart_router.claims AS c ON c.workflow = $1 AND c.record_id = t.{id}::text COLLATE "default"
   LEFT JOIN smart_router.workers AS w ON w.id = c.worker
-  CROSS JOIN LATERAL (
-    SELECT CASE WHEN c.token IS NULL THEN coalesce({touched_at}, c.seen_at) ELSE c.claimed_at END AS since
-  ) AS aged
 ORDER BY g.place
