@@ -78,7 +78,7 @@ const unanswered = (_: string, { signal }: { signal: AbortSignal }) =>
 interface Live {
   start(): void;
   stop(): void;
-  state: { events: TestEvent[]; staleSince: number | undefined };
+  state: { events: TestEvent[]; heard: number; trims: number; staleSince: number | undefined };
 }
 
 let page: Page;
@@ -174,6 +174,51 @@ it('lists an event in its place that a search finds before the stream delivers i
   deliver();
   await pass(100);
   expect(listed()).toEqual(all());
+});
+
+it('lists each event once, in order, if a search is far ahead of the stream', async () => {
+  live.start();
+  await pass(100);
+  const deliver = Array.from({ length: 300 }, () => router.emitLater());
+  for (const one of deliver.splice(0, 50)) one();
+  await pass(100);
+  page.show(false);
+  await pass(61_000);
+  page.show(true);
+  await pass(100);
+  expect(listed()).toEqual(all().slice(200));
+  for (const one of deliver) one();
+  await pass(100);
+  expect(listed()).toEqual(all().slice(50));
+});
+
+it('keeps the list, and counts each new event once, if a search reaches back to the last event', async () => {
+  for (let i = 0; i < 120; i++) router.emit();
+  live.start();
+  await pass(100);
+  expect(live.state).toMatchObject({ heard: 0, trims: 1 });
+  for (let i = 0; i < 5; i++) {
+    page.show(false);
+    await pass(61_000);
+    router.emit();
+    page.show(true);
+    await pass(100);
+  }
+  expect(live.state).toMatchObject({ heard: 5, trims: 1 });
+  expect(listed()).toEqual(all().slice(20));
+});
+
+it('drops the events before a gap that a search does not reach back to', async () => {
+  for (let i = 0; i < 10; i++) router.emit();
+  live.start();
+  await pass(100);
+  page.show(false);
+  await pass(61_000);
+  for (let i = 0; i < 150; i++) router.emit();
+  page.show(true);
+  await pass(100);
+  expect(listed()).toEqual(all().slice(-100));
+  expect(live.state).toMatchObject({ heard: 100, trims: 2 });
 });
 
 it('lists events in order although more arrive than a search has', async () => {

@@ -61,9 +61,9 @@ export class LiveState implements Fleet {
   records: RecordNumbers = { workflows: undefined, stuck: [], problem: undefined };
   /** Newest last. */
   events: RouterEvent[] = [];
-  /** The number of events since the first list, including those no longer in the list. */
+  /** The number of events since the first list, including those that have left it. */
   heard = 0;
-  /** How often the list was trimmed or replaced: older events must be read again then. */
+  /** How often events left the list, or the first ones were listed: older events must be read again then. */
   trims = 0;
   /** Topics that were read at least once. */
   known: ReadonlySet<Topic> = new Set();
@@ -108,6 +108,8 @@ export class Live {
   #storeAwayAt = 0;
   #recalls = 0;
   #mustRecall = false;
+  /** Events after this one may be missing from the list; `after` undefined: it was empty. Undefined: none is missing. */
+  #gap: { after: string | undefined } | undefined;
   #isRendering = false;
   #hasChanged = false;
 
@@ -201,31 +203,49 @@ export class Live {
   }
 
   /**
-   * Reads the latest events. They replace the listed ones: between the two, events may be missing. If the read fails, the next
-   * successful round repeats it.
+   * Reads the latest events after a gap. If they do not reach back to it, the events before the gap leave the list. If the
+   * read fails, the next successful round repeats it.
    */
   async #recall(): Promise<void> {
     const { state } = this;
     this.#recalls += 1;
     const turn = this.#recalls;
     this.#mustRecall = false;
-    const replaced = new Set(state.events.map(({ id }) => id));
-    const newest = state.events.at(-1)?.id;
+    this.#gap ??= { after: state.events.at(-1)?.id };
     try {
       const { events } = await ask<EventPage>('/events/search?limit=100');
       if (turn !== this.#recalls) return;
-      // Counted here: the stream may deliver them later, when they are listed.
-      const listed = new Set(state.events.map(({ id }) => id));
-      if (newest !== undefined)
-        state.heard += events.filter(({ id }) => !listed.has(id) && compareIds(id, newest) > 0).length;
-      for (const { id } of events) replaced.add(id);
-      const heard = state.events.filter(({ id }) => !replaced.has(id));
-      state.events = [...events, ...heard].sort((a, b) => compareIds(a.id, b.id));
-      state.trims += 1;
+      const { after } = this.#gap;
+      this.#gap = undefined;
+      if (after === undefined || !events.some(({ id }) => compareIds(id, after) <= 0)) {
+        if (after !== undefined) state.events = state.events.filter(({ id }) => compareIds(id, after) > 0);
+        state.trims += 1;
+      }
+      const added = this.#list(events);
+      if (after !== undefined) state.heard += added;
       this.#notify();
     } catch {
       if (turn === this.#recalls) this.#mustRecall = true;
     }
+  }
+
+  /** Lists events that are not listed yet, in order; returns how many. A search may be ahead of the stream. */
+  #list(events: readonly RouterEvent[]): number {
+    const { state } = this;
+    const before = state.events;
+    const newest = before.at(-1)?.id;
+    if (newest !== undefined && events.every(({ id }) => compareIds(id, newest) > 0))
+      state.events = [...before, ...events];
+    else {
+      const byId = new Map([...before, ...events].map((event) => [event.id, event]));
+      state.events = [...byId.values()].sort((a, b) => compareIds(a.id, b.id));
+    }
+    const added = state.events.length - before.length;
+    if (state.events.length > maxEvents * 1.2) {
+      state.events = state.events.slice(-maxEvents);
+      state.trims += 1;
+    }
+    return added;
   }
 
   async #fetch(topic: Topic, deadline: () => AbortSignal): Promise<() => void> {
@@ -310,15 +330,7 @@ export class Live {
         this.#know({ ...state.status, leader: event.leader });
     }
     state.lostPods = rememberLost(state.lostPods, state.pods, routerNow());
-    // The first read may have contained this event already.
-    const listed = new Set(state.events.slice(-100).map(({ id }) => id));
-    const unlisted = events.filter(({ id }) => !listed.has(id));
-    state.events = [...state.events, ...unlisted];
-    state.heard += unlisted.length;
-    if (state.events.length > maxEvents * 1.2) {
-      state.events = state.events.slice(-maxEvents);
-      state.trims += 1;
-    }
+    state.heard += this.#list(events);
     state.fleetVersion += 1;
     for (const listener of this.#eventListeners) listener(events);
     this.#notify();
