@@ -35,7 +35,10 @@ const dist = join(root, 'dist');
 // Renamed into dist/ at the end: `npx smart-router` in this folder builds as well, beside a running router.
 mkdirSync(join(root, '.cache'), { recursive: true });
 const fresh = mkdtempSync(join(root, '.cache', 'dist-'));
-process.once('exit', () => rmSync(fresh, { recursive: true, force: true }));
+const freshClient = mkdtempSync(join(root, '.cache', 'client-'));
+process.once('exit', () => {
+  for (const folder of [fresh, freshClient]) rmSync(folder, { recursive: true, force: true });
+});
 try {
   execFileSync(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', fresh], {
     stdio: 'inherit',
@@ -48,12 +51,12 @@ try {
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => process.exit(1));
 // The package of the client is a copy of what was compiled; src/client is its only source. The image has no clients/.
 const client = join(root, 'clients', 'typescript');
-if (existsSync(client)) {
-  rmSync(join(client, 'dist'), { recursive: true, force: true });
+const hasClient = existsSync(client);
+if (hasClient) {
   for (const name of ['client', 'clock.js', 'clock.d.ts', 'version.js', 'version.d.ts'])
-    cpSync(join(fresh, name), join(client, 'dist', name), { recursive: true });
+    cpSync(join(fresh, name), join(freshClient, name), { recursive: true });
   // npm packs a license only from the package's own folder.
-  cpSync(join(root, 'LICENSE'), join(client, 'dist', 'LICENSE'));
+  cpSync(join(root, 'LICENSE'), join(freshClient, 'LICENSE'));
 }
 
 // The console: one page, one script and one style sheet with hashed names, and a script with the runbook, loaded on demand.
@@ -77,6 +80,7 @@ await build({
   },
 });
 const outdated = replace(fresh, dist);
+if (hasClient) outdated.push(...replace(freshClient, join(client, 'dist')));
 for (const path of outdated) rmSync(path, { recursive: true, force: true });
 
 /**
