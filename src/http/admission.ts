@@ -12,13 +12,13 @@
  *
  * Two inputs decide: the requests in flight, and the delay of the event loop, sampled in windows of three. Three late samples
  * lower the limit for new calls below the number in flight; one long pause (garbage collection, a large sync) is not an
- * overload. A lowered limit shrinks again at once if the first sample of a window is late, else it grows with the window.
+ * overload. A lowered limit shrinks again at once if the first sample of a window is late, else it grows with each window.
  * Without requests it doubles with each sample, from the second on: after a pause of the process, one timer runs before the
  * waiting requests are read. The delay never brings the limit below `minLimit`, and a few strangers per sample are always
  * handled: a slow machine with few callers rejects none.
  *
  * Weaknesses: it does not see the kernel's queue in front of the process, only its effect on the loop. A webhook counts as
- * known until its signature is checked, so unsigned webhooks are all parsed. Node parses all requests of
+ * known until its signature is checked, so unsigned webhooks are parsed until twice `maxInFlight` requests are in flight. Node parses all requests of
  * a packet before one of them can close the connection: a flood of pipelined requests delays the loop.
  */
 import type { Clock } from '../clock.js';
@@ -163,9 +163,9 @@ export class Admission {
       if (isIdle) {
         // Doubled, not reset: a gap of 40 ms does not end an overload.
         if (this.#wasIdle) this.#limit = Math.min(this.#maxInFlight, 2 * this.#limit);
-        // While the limit is lowered, samples on time count across one idle sample: else a regular light load would never
-        // complete a window.
-        if (this.#wasIdle || !this.isLowered || this.#minDelayMs > delayMs) this.#startWindow();
+        // While the limit is lowered, a window continues across one idle sample: else a regular light load would never
+        // complete one. An empty window must not keep the requests in flight before the gap.
+        if (this.#wasIdle || !this.isLowered || this.#samples === 0) this.#startWindow();
       } else this.#adjust(this.#clock.monotonic() - startMs - sampleEveryMs, delayMs);
       this.#wasIdle = isIdle;
       if (!isIdle || this.isLowered) this.#sample();
