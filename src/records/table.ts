@@ -323,9 +323,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     OFFSET 0
   ) AS c ON true`,
     is_same: `t.${idName} = c.record_id::${id.type_path}`,
-    range: '',
-    lock: 'KEY SHARE',
-    unlocked: '',
+    ...{ range: '', lock: 'KEY SHARE', unlocked: '' },
     finished_ids: 'ARRAY(SELECT unnest($2::text[]))',
     released: `c.record_id = ANY(ARRAY(SELECT unnest($2::text[]))) AND ${hasToken}`,
     renewed: 'claimed_at = now()',
