@@ -1,6 +1,6 @@
 /**
- * The server in front of all routes. It rejects a request without room on Node's own objects: routing, validating and logging
- * it first would cost nearly as much as an allocate. Other requests take their slot when the body is complete and the caller
+ * The server in front of all routes. It rejects a request for which there is no room before Fastify sees it: routing, validating and
+ * logging it first would cost nearly as much as an allocate. Other requests take their slot when the body is complete and the caller
  * is authenticated (`admit`). Rejections there, and of webhooks that start a call (allocation.ts), are ordinary errors with a
  * line in the log.
  */

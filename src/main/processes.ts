@@ -8,7 +8,7 @@ import type { Clock } from '../clock.js';
  * Limits the memory and the pauses of garbage collection (docs/decisions: memory-of-the-leader, overload).
  *
  * The heap grows to 1.3 times what was live after the last collection. On a machine with much memory V8 allows up to four
- * times: a leader with 5,000 pods then took up to 250 MB, of which 35 MB were live; with this limit 160 to 170 MB.
+ * times: a leader with 5,000 pods then took up to 250 MB, of which 35 MB were live; with this limit under 170 MB.
  *
  * New objects do not start in the old space. By default V8 puts them there when earlier objects of the same line of code have
  * survived, as they do in the first reconcile and in an overload. The garbage of later requests then needs full collections: up

@@ -1,13 +1,13 @@
 /**
- * Runs several routers as processes that share the ports (`serve --workers N`), for machines without replicas. This
- * process is the primary: it opens the ports for the workers, which accept the connections. The ports are closed while no
+ * Runs several routers as processes that share the ports (`serve --workers N`), for machines without
+ * Kubernetes. This process is the primary: it opens the ports for the workers, which accept the connections. The ports are closed while no
  * worker runs.
  *
  * Guarantees: a worker is an ordinary router with its own name (`POD_NAME/2`), so the election, the history and the events
  * between replicas work between workers too. Embedded engines belong to the primary, the records process to worker 1;
  * there is one of each. A worker that ends is started again after 1, 2, 4 ... 30 s; the backoff starts again at 1 s after a
- * healthy minute. If one of the first workers cannot start, all are stopped and `start` throws its error: a restart would
- * not help. A worker that does not answer is killed. `stop` waits for all workers; each has SHUTDOWN_TIMEOUT. When the
+ * healthy minute. If a worker cannot start when `serve` starts, all are stopped and `start` throws its error: a restart
+ * would not help. A worker that does not answer is killed. `stop` waits for all workers; each has SHUTDOWN_TIMEOUT and 5 s more. When the
  * primary is killed, the workers stop cleanly.
  *
  * Metrics are those of the whole group. Counters and histograms are sums over all workers. The last values of a worker that
@@ -51,7 +51,7 @@ interface Member {
 
 export class WorkerGroup {
   readonly log: Logger;
-  /** Never resolves: a worker that loses its leadership is started again. */
+  /** Never resolves: a worker that exits because it lost its leadership is started again. */
   readonly mustStop = new Promise<string>(() => {});
   readonly #stops: Stop[] = [];
   readonly #members: readonly Member[];

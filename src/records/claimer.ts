@@ -4,10 +4,10 @@
  * refused one is skipped for an hour: it would otherwise block the head of the queue. If it cannot be skipped (its id is
  * too long for our index), it is set to Failed.
  *
- * The reply to a claim may be lost after the claim was made. Then this worker holds records without knowing it,
- * and while it lives, no other worker takes them before their timeout. So before the next claim it releases those of its
- * claims that are newer than the last one it knew and that it has not received since. It does so for a minute, because
- * the database may still be executing the claim. Claims run one at a time for this reason.
+ * The reply to a claim may be lost after the claim was made. Then this worker holds records that it does not know of, until
+ * they time out. So before the next claim it releases its claims with a newer token than the last one received, except those
+ * received since. It does so for a minute, because the database may still be executing the claim. For this reason claims run
+ * one at a time.
  *
  * A claim returns whole rows, so its size depends on the table. Rows beyond `maxClaimSize` are released at once, and the next
  * claim takes as many rows of the average size as fit. After a timeout it takes half as many: the rows may be too large

@@ -11,9 +11,8 @@
  * Keys take turns: each claim starts after the last key of the previous one. A claim is stored with a hash of the key's
  * text; two keys with the same hash would share one limit.
  *
- * Weakness: a claim looks at all queued rows of the keys that it passes while these wait for a retry: 50,000 of them cost
- * it 0.4 s. A key whose text differs for equal values (a numeric without a scale, citext, a collation that ignores case), and a table without the
- * advised index, are read by a scan of all queued rows.
+ * Weakness: a claim reads every row of a key that waits for a retry: 50,000 take 0.4 s. It scans all queued rows without the
+ * advised index, or if equal keys may differ as text (a numeric without a scale, citext, a collation that ignores case).
  */
 import type { ClaimedResult, ClaimedRows } from './claimed-rows.js';
 import { type Column, coversStatus } from './columns.js';

@@ -7,7 +7,8 @@
  * The slow sweep takes rows in Processing without a claim, by their timestamp column.
  *
  * Mass stall: if at least three workers, and more than half of all, miss their heartbeats within one `deadAfter`, the
- * cause is rather the database or the network. Then the fast sweep alerts, holds once for `deadAfter`, and continues.
+ * cause is rather the database or the network. Then the fast sweep alerts and, for one `deadAfter`, takes only claims past
+ * their timeout.
  *
  * `runOnce` judges heartbeats at once: its caller has looked.
  */
