@@ -46,6 +46,7 @@ async function ours(more: Partial<WorkflowDefinition> = {}): Promise<void> {
 const starts: Record<string, () => Promise<void>> = {
   limited: () => ours({ limit: { key: 'customer_id', max: 2 } }),
   ours,
+  default_fillfactor: ours,
 
   async graphile() {
     const { run, Logger } = await import('graphile-worker');

@@ -4,20 +4,21 @@
  */
 import { type Figure, number } from '../support/report.js';
 import type { RecordsBench } from './bench.js';
-import { contenders } from './contenders.js';
+import { contenders, ours } from './contenders.js';
 import { alternate, medianOf } from './throughput.js';
 
 const jobs = 20_000;
 
 export async function wal(bench: RecordsBench): Promise<Figure[]> {
-  const all = contenders(bench.pool, bench.databaseUrl, bench.admin).filter(
-    ({ tables }) => tables.length > 0,
-  );
+  const all = [
+    ...contenders(bench.pool, bench.databaseUrl, bench.admin).filter(({ tables }) => tables.length > 0),
+    ours(bench.pool, 'default_fillfactor', 'Smart Router, default fillfactor', 100),
+  ];
   const runs = await alternate(bench, all, { jobs, rounds: bench.quick ? 1 : 3, processes: 1 });
   const note = (what: 'walBytes' | 'deadTuples') =>
     all
       .filter(({ name }) => name !== 'ours')
-      .map(({ name }) => `${name} ${number(medianOf(runs, name, what))}`)
+      .map(({ name }) => `${name.replace('_', ' ')} ${number(medianOf(runs, name, what))}`)
       .join(', ');
   return [
     {
