@@ -1,4 +1,4 @@
-/** Allocate and release over HTTP against a bare Fastify server: what one request costs, by rate and by processor time. */
+/** Allocate and release over HTTP against a bare Fastify server: what one request costs, by rate and by CPU time. */
 import { httpLoad } from '../support/http-load.js';
 import { compare } from '../support/measure.js';
 import { type Figure, number } from '../support/report.js';
@@ -64,7 +64,7 @@ export async function http({ engine, admin, quick }: Bench): Promise<Figure[]> {
       },
       {
         id: 'http.cpu',
-        label: `  processor time of the router for such a request, against that server`,
+        label: `  CPU time of the router for such a request, against that server`,
         value: routerUs / bareUs,
         unit: 'times',
         // 75 us where the bare server takes 40 us.
