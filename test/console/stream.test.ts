@@ -221,6 +221,53 @@ it('drops the events before a gap that a search does not reach back to', async (
   expect(live.state).toMatchObject({ heard: 100, trims: 2 });
 });
 
+it('lists events in order if a search has only those after the latest one of the stream', async () => {
+  router.emit();
+  live.start();
+  await pass(100);
+  page.show(false);
+  await pass(61_000);
+  vi.stubGlobal('fetch', async (url: string, options: { signal: AbortSignal }) => {
+    if (url.includes('/events/search')) await new Promise((resolve) => setTimeout(resolve, 120));
+    return router.fetch(url, options);
+  });
+  page.show(true);
+  await pass(100);
+  router.emit();
+  const deliver = Array.from({ length: 120 }, () => router.emitLater());
+  await pass(100);
+  expect(listed()).toEqual([all()[1], ...all().slice(-100)]);
+  for (const one of deliver) one();
+  await pass(100);
+  expect(listed()).toEqual(all().slice(1));
+});
+
+it.each([
+  ['reaches back to all events', 10, 0],
+  ['does not reach back to them', 150, 53],
+])(
+  'has no hole after two gaps if the search of the first one fails and that of the second %s',
+  async (_, missed, first) => {
+    router.emit();
+    live.start();
+    await pass(100);
+    page.show(false);
+    await pass(61_000);
+    router.failingSearches = Infinity;
+    page.show(true);
+    await pass(100);
+    for (let i = 0; i < 2; i++) router.emit();
+    await pass(100);
+    page.show(false);
+    await pass(61_000);
+    for (let i = 0; i < missed; i++) router.emit();
+    router.failingSearches = 0;
+    page.show(true);
+    await pass(100);
+    expect(listed()).toEqual(all().slice(first));
+  },
+);
+
 it('lists events in order although more arrive than a search has', async () => {
   vi.stubGlobal('fetch', async (url: string, options: { signal: AbortSignal }) => {
     if (url.includes('/events/search')) await new Promise((resolve) => setTimeout(resolve, 1000));

@@ -121,7 +121,9 @@ export class Live {
         this.#streamFails = false;
         // A full read replaces the missed events.
         this.read();
-        if (hasGap) void this.#recall();
+        if (!hasGap) return;
+        this.#keepAfterGap();
+        void this.#recall();
       },
       heard: (events) => this.#hear(events),
       broke: (error) => {
@@ -202,6 +204,18 @@ export class Live {
     return { minMs: 0, maxMs: pauseAfter({ tookMs, hasFailed: this.#failedReads > 0, retryAfterMs }) };
   }
 
+  /** Before another gap: an open one leaves the list, with the events before it. */
+  #keepAfterGap(): void {
+    const { state } = this;
+    if (!this.#gap) return;
+    const { after } = this.#gap;
+    const kept = state.events.filter(({ id }) => after === undefined || compareIds(id, after) > 0);
+    if (kept.length === 0) return;
+    this.#gap = undefined;
+    state.events = kept;
+    state.trims += 1;
+  }
+
   /**
    * Reads the latest events after a gap. If they do not reach back to it, the events before the gap leave the list. If the
    * read fails, the next successful round repeats it.
@@ -213,7 +227,8 @@ export class Live {
     this.#mustRecall = false;
     this.#gap ??= { after: state.events.at(-1)?.id };
     try {
-      const { events } = await ask<EventPage>('/events/search?limit=100');
+      // Newest first.
+      const events = (await ask<EventPage>('/events/search?limit=100')).events.reverse();
       if (turn !== this.#recalls) return;
       const { after } = this.#gap;
       this.#gap = undefined;
@@ -229,7 +244,7 @@ export class Live {
     }
   }
 
-  /** Lists events that are not listed yet, in order; returns how many. A search may be ahead of the stream. */
+  /** Lists events, oldest first, that are not listed yet; returns how many. A search may be ahead of the stream. */
   #list(events: readonly RouterEvent[]): number {
     const { state } = this;
     const before = state.events;
