@@ -58,6 +58,8 @@ export interface StartOptions {
   extend?: (app: App) => Promise<void>;
   /** Instead of a separate process: tests with their own clock run the record plane in this one, one worker for all. */
   openRecords?: (...args: Parameters<typeof startRecordsProcess>) => Promise<RecordsPlane>;
+  /** Whether the leader is of the group of workers whose records process is here: it has no alerts of records. */
+  hasRecordsOf?: (leader: string | null) => boolean;
   renderGroup?: HttpContext['renderGroup'];
 }
 
@@ -137,7 +139,9 @@ export async function startRouter(config: Config, options: StartOptions = {}): P
       clock,
       log,
       intervalMs: config.alertIntervalMs,
-      isActive: () => manager.isLeader,
+      isActive: (condition) =>
+        manager.isLeader ||
+        (condition.startsWith('records.') && options.hasRecordsOf?.(manager.leader) === true),
       stallsAfterMs: stallsAfter(config),
       onCrash,
     });

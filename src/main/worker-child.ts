@@ -62,7 +62,9 @@ async function start(config: Config, number: number): Promise<RunningRouter> {
   const started = await startRouter(config, {
     log,
     renderGroup: async () => String(await primary.call('metrics', [], operationTimeoutMs)),
-    ...(number === 1 ? {} : { openRecords: async () => recordsOfFirst(config.zombieCleanupEnabled) }),
+    ...(number === 1
+      ? { hasRecordsOf: (leader) => leader?.startsWith(config.podName.slice(0, -1)) === true }
+      : { openRecords: async () => recordsOfFirst(config.zombieCleanupEnabled) }),
   });
   void started.lostLeadership.then(() => stop('lost leadership'));
   return started;

@@ -7,15 +7,16 @@
  *
  * States of a condition: idle, pending (it must last), firing, clearing (it must be over for a while), idle. They are in
  * memory. A process that starts sends PagerDuty a resolve for every shared condition that does not hold, in case its
- * predecessor could not. Only the active replica sends shared conditions to a webhook; the next active one sends those
- * that still hold once more. Each process sends its own (not shared) conditions itself.
+ * predecessor could not. Only the active replica, the leader, sends shared conditions to a webhook; the next active one sends
+ * those that still hold once more. If a worker of a group leads, the one with the records process sends those of records.
+ * Each process sends its own (not shared) conditions itself.
  *
  * Weakness: a process that crashes leaves its own conditions open at the receiver; one that stops resolves them.
  */
 import type { Clock } from '../clock.js';
 import { type LoopState, SupervisedLoop } from '../loop.js';
 import { type AlertMessage, type AlertSink, Delivery } from './alert-delivery.js';
-import type { Condition, Severity } from './alert-rules.js';
+import type { Condition, ConditionName, Severity } from './alert-rules.js';
 import { CallAlerts } from './call-alerts.js';
 import type { Logger } from './log.js';
 import { RecordAlerts } from './record-alerts.js';
@@ -27,8 +28,8 @@ export interface AlertsOptions {
   clock: Clock;
   log: Logger;
   intervalMs: number;
-  /** Whether this replica sends shared conditions to receivers that do not deduplicate. */
-  isActive(): boolean;
+  /** Whether this process sends a shared condition to receivers that do not deduplicate. */
+  isActive(condition: ConditionName): boolean;
   /** How long a sweep may run without a finished round, by loop name. */
   stallsAfterMs: ReadonlyMap<string, number>;
   onCrash(loop: string): void;
@@ -207,9 +208,9 @@ export class Alerts {
       if (this.#accepts(delivery, state.condition)) delivery.add(this.#message('resolve', state));
   }
 
-  #accepts({ sink }: Delivery, { severity, isShared }: Condition): boolean {
+  #accepts({ sink }: Delivery, { name, severity, isShared }: Condition): boolean {
     if (severities.indexOf(severity) < severities.indexOf(sink.minSeverity)) return false;
-    return sink.deduplicates || !isShared || this.#options.isActive();
+    return sink.deduplicates || !isShared || this.#options.isActive(name);
   }
 
   #message(event: AlertMessage['event'], { condition, shown, startedAtMs }: State): AlertMessage {

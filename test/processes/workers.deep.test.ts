@@ -1,8 +1,13 @@
 /** Workers of one `serve`: what they share, and what passes between them. */
 import { execFileSync } from 'node:child_process';
-import { expect, it } from 'vitest';
+import { Pool } from 'pg';
+import { expect, it, onTestFinished } from 'vitest';
+import { startEmbeddedPostgres } from '../../src/embedded/postgres.js';
+import { guardPool } from '../../src/records/sessions.js';
+import { startReceiver } from '../observe/alerts-receiver.js';
 import { describeOneEngine } from '../support/engines.js';
 import { allocate, until } from '../support/processes.js';
+import { jobsTable, recordsModule } from '../support/records-module.js';
 import { listen } from '../support/sse.js';
 import { connectTo, isAlive, onlyWorker, pidsOf, podCount, startWorkers } from '../support/workers.js';
 
@@ -92,6 +97,34 @@ describeOneEngine('workers', (engine) => {
       await until('the stream has it', () => assigned(events).length === 1);
       close();
     }
+  });
+
+  it('alerts of records reach the webhook although another worker leads', { timeout: 240_000 }, async () => {
+    const hook = await startReceiver();
+    onTestFinished(() => hook.end());
+    const postgres = await startEmbeddedPostgres();
+    onTestFinished(() => postgres.stop());
+    const pool = new Pool({ connectionString: postgres.url, max: 1 });
+    guardPool(pool);
+    onTestFinished(() => pool.end());
+    await jobsTable(pool);
+    const group = await startWorkers({
+      ...{ REDIS_URL: engine.url, DATABASE_URL: postgres.url, RECORDS_MODULE: recordsModule() },
+      ...{ LEADER_ELECTION_DURATION: '1500ms', LEADER_ELECTION_RENEW_DEADLINE: '1s' },
+      ...{ LEADER_ELECTION_RETRY_PERIOD: '200ms', ALERT_INTERVAL: '200ms', ALERT_WEBHOOK_URL: hook.url },
+      ...{ LEADER_LOSS: 'follow', ZOMBIE_CLEANUP_ENABLED: 'false' },
+    });
+    const second = await connectTo(group, 2);
+    await onlyWorker(group, 2, () =>
+      until('worker 2 leads', async () => (await second('/api/v1/status')).leader === 'box/2'),
+    );
+    await pool.query(
+      "INSERT INTO jobs (what, status, updated_at) SELECT 'ok', 'Processing', now() - interval '5 h' FROM generate_series(1, 60)",
+    );
+    const sent = () => hook.received.filter(({ body }) => body.condition === 'records.stuck_critical');
+    // Records are counted once a minute.
+    await until('the alert is sent', () => sent().length > 0, 180_000);
+    expect(sent()).toMatchObject([{ body: { source: 'box/1' } }]);
   });
 
   it('have one store, one database and one records process, which all of them can ask', {
