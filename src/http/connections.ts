@@ -101,6 +101,8 @@ export class Connections {
       sentBytes: 0,
       stalledChecks: 0,
     };
+    // One listener for each request that waits for a pod.
+    socket.setMaxListeners(0);
     this.#open.set(socket, connection);
     this.#strangers.add(connection);
     const { max, maxPerAddress, isBehindProxy } = this.#limits;
