@@ -30,7 +30,10 @@ const reset = recordsCommand<Change>({
   ],
   exits: [4, 5],
   args: [workflowArgument],
-  options: [idsOption('only these records, separated by commas'), applyOption],
+  options: [
+    idsOption('only these records, separated by commas; ids with a comma through the API'),
+    applyOption,
+  ],
   async run(given) {
     const { operations, args, options } = given;
     const { ids, apply } = options;
@@ -55,7 +58,7 @@ const retry = recordsCommand<Change>({
   exits: [4, 5],
   args: [workflowArgument],
   options: [
-    idsOption('the records, separated by commas').conflicts('all'),
+    idsOption('the records, separated by commas; ids with a comma through the API').conflicts('all'),
     new Option('--all', 'all failed records of the workflow, also those that wait for a retry'),
     applyOption,
   ],
