@@ -5,8 +5,8 @@ import type { Queryable } from './sessions.js';
 export interface Column {
   name: string;
   type: string;
-  /** With its schema, unless it is built in. */
-  type_path: string;
+  /** To read its text, with its schema unless it is built in. Without a length or scale: a cast to varchar(5) would cut longer texts. */
+  base_type: string;
   /** `S`: a string type, `A`: an array. */
   category: string;
   is_required: boolean;
@@ -22,8 +22,8 @@ export interface Column {
 export async function readColumns(db: Queryable, oid: string): Promise<Map<string, Column>> {
   const { rows } = await db.query<Column>(
     `SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type,
-       CASE WHEN t.typnamespace <> 'pg_catalog'::regnamespace AND pg_type_is_visible(t.oid)
-         THEN t.typnamespace::regnamespace::text || '.' ELSE '' END || format_type(a.atttypid, a.atttypmod) AS type_path,
+       CASE WHEN b.typnamespace <> 'pg_catalog'::regnamespace AND pg_type_is_visible(b.oid)
+         THEN b.typnamespace::regnamespace::text || '.' ELSE '' END || format_type(b.oid, -1) AS base_type,
        t.typcategory AS category,
        a.attnotnull AS is_required,
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
@@ -37,6 +37,7 @@ export async function readColumns(db: Queryable, oid: string): Promise<Map<strin
        NOT EXISTS (SELECT FROM pg_collation l WHERE l.oid = a.attcollation AND NOT l.collisdeterministic) AS is_deterministic,
        CASE t.typtype WHEN 'e' THEN ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder) END AS labels
      FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+       JOIN pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
      WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`,
     [oid],
   );

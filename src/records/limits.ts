@@ -79,7 +79,7 @@ export function limitPlaces(workflow: Workflow, key: Column | undefined): Record
   const limitMax = String(workflow.limit?.max ?? 0);
   return {
     key: name,
-    key_type: key?.type_path ?? 'text',
+    key_type: key?.base_type ?? 'text',
     limit_max: limitMax,
     // Counted one key at a time, and by LIMIT no further than needed: that makes the planner use an index scan, which
     // removes entries of finished claims from its way. A bitmap scan reads all of them again: 30,000 after as many claims.

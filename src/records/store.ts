@@ -352,20 +352,18 @@ export class RecordStore {
     return row ?? { timedOut: 0, deadWorker: 0, unclaimed: 0, longestSeconds: null };
   }
 
-  /**
-   * Looks at records by id and requeues those that no live worker holds, on one snapshot of the database: a record
-   * that changes in between is a conflict, and the transaction runs again. `change` undefined: a dry run.
-   */
+  /** Requeues records that no live worker holds. A change in between is a conflict: it runs again. No `change`: a dry run. */
   async requeueByHand(
     ids: readonly string[],
     { deadAfterMs, timeoutGraceMs }: Omit<Bounds, 'stuckAfterMs'>,
     change: 'requeueByHand' | 'retryByHand' | undefined,
   ): Promise<{ found: RecordState[]; changed: Set<string> | undefined }> {
     const { workflowId, queries } = this.table;
-    const args = [workflowId, ids, deadAfterMs, timeoutGraceMs];
+    const argsOf = (named: readonly string[]) => [workflowId, named, deadAfterMs, timeoutGraceMs];
     return this.sessions.transaction(async (client) => {
-      const { rows: found } = await this.sessions.queryOn<RecordState>(client, queries.lookById, args);
+      const { rows: found } = await this.sessions.queryOn<RecordState>(client, queries.lookById, argsOf(ids));
       if (!change) return { found, changed: undefined };
+      const args = argsOf(found.map(({ id }) => id));
       const { rows } = await this.sessions.queryOn<{ record_id: string }>(client, queries[change], args);
       return { found, changed: new Set(rows.map(({ record_id }) => record_id)) };
     }, 'REPEATABLE READ');

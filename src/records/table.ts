@@ -250,7 +250,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
   const zone = quoteText(workflow.timeZone);
   // Never cast to varchar(n), which would truncate the value.
   const value = (text: string) =>
-    `${quoteText(text)}::${status.category === 'S' ? 'text' : status.type_path}`;
+    `${quoteText(text)}::${status.category === 'S' ? 'text' : status.base_type}`;
   const touchedName = quoteName([touched.name]);
   const setError = (expression: string) => (error ? `, ${quoteName([error.name])} = ${expression}` : '');
   const noError = error?.is_required ? "''" : 'NULL';
@@ -271,7 +271,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
   const places: Record<string, string> = {
     table,
     id: idName,
-    id_type: id.type_path,
+    id_type: id.base_type,
     status: quoteName([status.name]),
     queued: value(workflow.status.queued),
     processing,
@@ -322,7 +322,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     WHERE c.workflow = $1 AND c.record_id = t.${idName}::text COLLATE "default"
     OFFSET 0
   ) AS c ON true`,
-    is_same: `t.${idName} = c.record_id::${id.type_path}`,
+    is_same: `t.${idName} = c.record_id::${id.base_type}`,
     ...{ range: '', lock: 'KEY SHARE', unlocked: '' },
     finished_ids: 'ARRAY(SELECT unnest($2::text[]))',
     released: `c.record_id = ANY(ARRAY(SELECT unnest($2::text[]))) AND ${hasToken}`,
@@ -334,7 +334,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     has_retry: String(workflow.retry !== undefined),
     // A claim that was recovered keeps claimed_at: its pause is that of a reset.
     is_waiting: '(c.not_before > now() AND c.attempts > 0 AND c.claimed_at IS NULL)',
-    failed_before: `(${touchedAt} IS NULL OR NOT isfinite(${touchedAt}) OR ${touchedAt} <= now() - $3 * interval '1 ms')`,
+    failed_before: `(${touchedAt} IS NULL OR NOT isfinite(${touchedAt}) OR ${touchedAt} <= now() - $3 * interval '1 ms' OR ${touchedAt} > now())`,
     is_retried: `($4::jsonb ? c.record_id AND coalesce(c.attempts, 0) < ${workflow.retry?.max ?? 0})`,
     // 80 to 100 % of the pause: records that failed together do not return together.
     retry_delay: `least(${workflow.retry?.backoffMs ?? 0} * power(2, least(coalesce(c.attempts, 0), 30)), ${workflow.retry?.maxBackoffMs ?? 0}) * (0.8 + 0.2 * random()) * interval '1 ms'`,
@@ -365,7 +365,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
   const unlocked = {
     unlocked: `unlocked AS MATERIALIZED (
   SELECT t.${idName} AS id FROM ${table} AS t
-  WHERE t.${idName} = ANY ($2::text[]::${id.type_path}[]) AND (t.${quoteName([status.name])} = ${processing}) IS TRUE
+  WHERE t.${idName} = ANY ($2::text[]::${id.base_type}[]) AND (t.${quoteName([status.name])} = ${processing}) IS TRUE
   FOR UPDATE SKIP LOCKED
 ), `,
     finished_ids: 'ARRAY(SELECT id::text COLLATE "default" FROM unlocked)',

@@ -234,6 +234,30 @@ describePostgres('record operations', (postgres) => {
       expect(await resets()).toMatchObject([{ record_id: ids[0], reason: 'by_hand', resets: 2 }]);
     });
 
+    it('takes no other record for an id that is too long, and several spellings of one for one', async () => {
+      const failed = (type: string, given: string[]) =>
+        pool.query(`DROP TABLE pages; CREATE TABLE pages (id ${type} PRIMARY KEY, url text, status page_status, error text, updated_at timestamptz);
+          INSERT INTO pages (id, status) SELECT id::${type}, 'Failed' FROM unnest(ARRAY['${given.join("', '")}']) AS id`);
+      for (const [type, id, other] of [
+        ['varchar(5)', 'ORD-1', 'ORD-10'],
+        ['char(5)', 'ORD-1', 'ORD-10'],
+        ['numeric(10, 1)', '1.5', '1.54'],
+        ['timestamp(0)', '2026-01-01 00:00:00', '2026-01-01 00:00:00.4'],
+      ] as const) {
+        await failed(type, [id]);
+        expect(await deskOf().retry('pages', { ids: [other, id], dryRun: false })).toMatchObject({
+          requeued: 1,
+          records: [{ id: other, reason: 'not_found' }, { id }],
+        });
+      }
+      await failed('integer', ['7', '8']);
+      for (const dryRun of [true, false])
+        expect(await deskOf().retry('pages', { ids: ['07', '8', '7', '+7'], dryRun })).toMatchObject({
+          ...{ requeued: 2, total: 2, records: [{ id: '7' }, { id: '8' }] },
+        });
+      expect(await resets()).toHaveLength(6);
+    });
+
     it('changes nothing in a dry run', async () => {
       await set(ids[0], 'Failed');
       expect(await deskOf().retry('pages', { ids: [ids[0] ?? ''], dryRun: true })).toMatchObject({

@@ -143,6 +143,16 @@ describePostgres('a failed record', (postgres) => {
     expect(await loop.runOnce()).toMatchObject({ claimed: 3, retried: 3 });
   });
 
+  it('and failed ones with a time in the future are in a retry of all', async () => {
+    const { pool, workflow } = await oneWaits();
+    await pool.query(
+      "INSERT INTO pages (url, status, updated_at) VALUES ('x', 'Failed', now() + interval '2 h')",
+    );
+    const operations = new RecordOperations({ pool, workflows: [workflow], log: silentLogger });
+    for (const dryRun of [true, false])
+      expect(await operations.retryAll('pages', { dryRun })).toMatchObject({ requeued: 2, total: 2 });
+  });
+
   it('whose worker died in the retry does not wait for a retry, and keeps its resets', async () => {
     const { pool, workflow, recovery } = await oneWaits();
     // The first reset has no pause.

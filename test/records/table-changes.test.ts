@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { describeOnePostgres } from '../support/postgres.js';
 import { until } from '../support/until.js';
-import { deadWorker, pagesWorkflow, recovers, startable, statuses, teamTable } from './fixture.js';
+import { deadWorker, type Page, pagesWorkflow, recovers, startable, statuses, teamTable } from './fixture.js';
 
 describeOnePostgres('a table whose columns change while it is processed', (postgres) => {
   /** With ids 1 to `rows`. */
@@ -29,6 +29,58 @@ describeOnePostgres('a table whose columns change while it is processed', (postg
     await pool.query("INSERT INTO pages (id, url) VALUES (3000000002, 'dead'), (3, 'dead')");
     await deadWorker(pool);
     expect(await recovery.runOnce()).toMatchObject({ requeued: 2, held: 0 });
+  });
+
+  it('an id that becomes longer: each outcome is of its own record', async () => {
+    const pool = await numbered(0);
+    await pool.query('CREATE DOMAIN code AS varchar(5)');
+    for (const type of ['varchar(5)', 'char(5)', 'code']) {
+      await pool.query(
+        `DELETE FROM pages; ALTER TABLE pages DROP COLUMN id, ADD COLUMN id ${type} PRIMARY KEY`,
+      );
+      const process = async ({ id }: Page) => {
+        if (id.trim() === 'ORD-1') throw new Error('bad');
+      };
+      const workflows = [pagesWorkflow({ process })];
+      const loop = startable(postgres, { pool, workflows });
+      const recovery = recovers(postgres, { pool, workflows });
+      expect([await loop.runOnce(), await recovery.runOnce()]).toMatchObject([
+        { claimed: 0 },
+        { requeued: 0 },
+      ]);
+      const longer = type === 'char(5)' ? 'char(10)' : 'varchar(10)';
+      await pool.query(`ALTER TABLE pages ALTER id TYPE ${longer};
+        INSERT INTO pages (id, url) VALUES ('ORD-1', ''), ('ORD-10', ''), ('ORD-23', '')`);
+      expect(await loop.runOnce()).toMatchObject({ claimed: 3, completed: 2, failed: 1 });
+      const { rows } = await pool.query('SELECT trim(id) AS id, status FROM pages ORDER BY 1');
+      expect(rows).toEqual([
+        { id: 'ORD-1', status: 'Failed' },
+        { id: 'ORD-10', status: 'Completed' },
+        { id: 'ORD-23', status: 'Completed' },
+      ]);
+      await pool.query("UPDATE pages SET status = 'Queued' WHERE id <> 'ORD-1'");
+      await deadWorker(pool);
+      expect(await recovery.runOnce()).toMatchObject({ requeued: 2 });
+      await loop.stop();
+    }
+  });
+
+  it('a key of a limit that becomes longer: each record is claimed once, and each key has its own limit', async () => {
+    const pool = await numbered(0);
+    await pool.query(`ALTER TABLE pages ADD COLUMN customer varchar(5);
+      CREATE INDEX ON pages (customer, updated_at) WITH (deduplicate_items = off) WHERE status = 'Queued'`);
+    const claimed: string[] = [];
+    const process = async ({ id }: Page) => {
+      claimed.push(String(id));
+    };
+    const limit = { key: 'customer', max: 1 };
+    const loop = startable(postgres, { pool, workflows: [pagesWorkflow({ limit, process })] });
+    expect(await loop.runOnce()).toMatchObject({ claimed: 0 });
+    await pool.query(`ALTER TABLE pages ALTER customer TYPE varchar(10);
+      INSERT INTO pages (url, customer) VALUES ('', 'ORD-1'), ('', 'ORD-10'), ('', 'ORD-11'), ('', 'ORD-1')`);
+    expect(await loop.runOnce()).toMatchObject({ claimed: 3 });
+    expect(claimed.sort()).toEqual(['1', '2', '3']);
+    expect(await loop.runOnce()).toMatchObject({ claimed: 1 });
   });
 
   it('an id that becomes a uuid, a status that becomes a text, an error that must not be NULL', async () => {

@@ -2,9 +2,9 @@
 -- worker holds. A retry also ends the pause of a queued record that waits for its next attempt. Resets and attempts count
 -- from 0: a record that failed because of them would otherwise fail again at once.
 -- Run it in REPEATABLE READ: a record claimed in between makes it fail, never pass.
--- $1 workflow, $2 ids, $3 dead heartbeat (ms), $4 grace after the timeout (ms)
+-- $1 workflow, $2 different ids, $3 dead heartbeat (ms), $4 grace after the timeout (ms)
 WITH judged AS MATERIALIZED (
-  SELECT t.{id}::text COLLATE "default" AS record_id, g.record_id AS given, 'requeued' AS outcome, coalesce(c.resets, 0) AS resets,
+  SELECT t.{id}::text COLLATE "default" AS record_id, 'requeued' AS outcome, coalesce(c.resets, 0) AS resets,
     c.token, c.trace, w.host || ' ' || w.pid AS worker, {stuck_since} AS since
   FROM unnest($2::text[]) AS g (record_id)
     JOIN {table} AS t ON t.{id} = g.record_id::{id_type}
@@ -24,4 +24,4 @@ WITH judged AS MATERIALIZED (
   SELECT $1, record_id, token, 'by_hand', outcome, resets, CASE WHEN isfinite(since) THEN extract(epoch FROM now() - since) END, worker, trace
   FROM done
 )
-SELECT given AS record_id FROM done
+SELECT record_id FROM done
