@@ -38,6 +38,22 @@ describeOneEngine('calls that wait for a pod', (engine) => {
     await engine.redis.zadd('voice:waiting:due', 1, callSid);
   };
 
+  it('holds twelve long polls of one connection without a warning of Node', async () => {
+    const router = await startBusy();
+    const warnings: Error[] = [];
+    const keep = (warning: Error) => warnings.push(warning);
+    process.on('warning', keep);
+    const { socket } = await rawConnection(router.port);
+    for (let i = 0; i < 12; i++) socket.write(postBytes('/allocate', { call_sid: `CA${i}`, wait: '60s' }));
+    await open(router, 12);
+    // Node emits a warning in the next turn.
+    await new Promise((resolve) => setImmediate(resolve));
+    process.off('warning', keep);
+    expect(warnings).toEqual([]);
+    socket.destroy();
+    await open(router, 0);
+  });
+
   it('answers a long poll when another replica releases a call', async () => {
     const [first, second] = [await startBusy(), await start({ POD_NAME: 'second' })];
     const polls = [ask(first, 'CA1', '60s'), ask(second, 'CA1', '60s')];
