@@ -37,7 +37,15 @@ export async function readColumns(db: Queryable, oid: string): Promise<Map<strin
        NOT EXISTS (SELECT FROM pg_collation l WHERE l.oid = a.attcollation AND NOT l.collisdeterministic) AS is_deterministic,
        CASE t.typtype WHEN 'e' THEN ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder) END AS labels
      FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-       JOIN pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
+       JOIN pg_type b ON b.oid = (
+         WITH RECURSIVE base AS (
+           SELECT t.oid, t.typtype, t.typbasetype
+           UNION ALL
+           SELECT inner_type.oid, inner_type.typtype, inner_type.typbasetype
+           FROM base JOIN pg_type inner_type ON base.typtype = 'd' AND inner_type.oid = base.typbasetype
+         )
+         SELECT oid FROM base WHERE typtype <> 'd'
+       )
      WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped`,
     [oid],
   );

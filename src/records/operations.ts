@@ -186,8 +186,8 @@ export class RecordOperations {
 
   /**
    * Requeues all records that have failed by now, also those that wait for their retry, in batches, so that no
-   * transaction is long. If it is interrupted, the next call does the rest. A record that fails again during the run is
-   * newer than its start and stays Failed, so the run ends.
+   * transaction is long. If it is interrupted, the next call does the rest. A record that fails again during the run
+   * stays Failed, so the run ends.
    */
   async retryAll(name: string, { dryRun }: { dryRun: boolean }): Promise<HandledCounts> {
     const { clock } = this.#options;

@@ -334,7 +334,7 @@ function writeQueries(workflow: Workflow, table: string, columns: Columns) {
     has_retry: String(workflow.retry !== undefined),
     // A claim that was recovered keeps claimed_at: its pause is that of a reset.
     is_waiting: '(c.not_before > now() AND c.attempts > 0 AND c.claimed_at IS NULL)',
-    failed_before: `(${touchedAt} IS NULL OR NOT isfinite(${touchedAt}) OR ${touchedAt} <= now() - $3 * interval '1 ms' OR ${touchedAt} > now())`,
+    failed_before: `CASE WHEN isfinite(${touchedAt}) AND ${touchedAt} <= now() THEN ${touchedAt} <= now() - $3 * interval '1 ms' ELSE t.${idName}::text COLLATE "default" NOT IN (SELECT record_id FROM requeued) END`,
     is_retried: `($4::jsonb ? c.record_id AND coalesce(c.attempts, 0) < ${workflow.retry?.max ?? 0})`,
     // 80 to 100 % of the pause: records that failed together do not return together.
     retry_delay: `least(${workflow.retry?.backoffMs ?? 0} * power(2, least(coalesce(c.attempts, 0), 30)), ${workflow.retry?.maxBackoffMs ?? 0}) * (0.8 + 0.2 * random()) * interval '1 ms'`,

@@ -153,6 +153,29 @@ describePostgres('a failed record', (postgres) => {
       expect(await operations.retryAll('pages', { dryRun })).toMatchObject({ requeued: 2, total: 2 });
   });
 
+  it.each(["now() + interval '2 h'", "'infinity'", "'-infinity'", 'NULL'])(
+    'is in a retry of all once, although a trigger sets its time to %s and it fails again at once',
+    async (time) => {
+      const { pool, workflow } = await oneWaits();
+      await pool.query(`
+        DELETE FROM pages;
+        CREATE FUNCTION own_time() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.updated_at = ${time}; RETURN NEW; END $$;
+        CREATE TRIGGER own_time BEFORE INSERT OR UPDATE ON pages FOR EACH ROW EXECUTE FUNCTION own_time();
+        INSERT INTO pages (url, status) VALUES ('a', 'Failed'), ('b', 'Failed')`);
+      const operations = new RecordOperations({ pool, workflows: [workflow], log: silentLogger });
+      const retry = operations.retry.bind(operations);
+      let rounds = 0;
+      operations.retry = async (...given) => {
+        rounds += 1;
+        if (rounds > 1) throw new Error('a second round');
+        const counts = await retry(...given);
+        await pool.query("UPDATE pages SET status = 'Failed'");
+        return counts;
+      };
+      expect(await operations.retryAll('pages', { dryRun: false })).toMatchObject({ requeued: 2, total: 2 });
+    },
+  );
+
   it('whose worker died in the retry does not wait for a retry, and keeps its resets', async () => {
     const { pool, workflow, recovery } = await oneWaits();
     // The first reset has no pause.

@@ -1,6 +1,11 @@
 -- Records that had failed when the caller started, the oldest first, also those that wait for their retry; not those that
--- failed again since.
+-- failed again since. Where the time of the row does not tell (none, or in the future), those are the ones requeued by hand since then.
 -- $1 workflow, $2 how many, $3 how long ago the caller started (ms), $4 ids to leave out
+WITH requeued AS MATERIALIZED (
+  SELECT record_id FROM smart_router.resets
+  -- A second earlier: this statement can be late.
+  WHERE workflow = $1 AND reason = 'by_hand' AND at >= now() - $3 * interval '1 ms' - interval '1 s'
+)
 SELECT record_id FROM (
   (
     SELECT t.{id}::text COLLATE "default" AS record_id, {touched_at} AS since
