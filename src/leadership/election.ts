@@ -347,7 +347,12 @@ export class Election implements Leadership {
     const { isLeader, leader } = this;
     if (isLeader === this.#reported.isLeader && leader === this.#reported.leader) return;
     const { log, onChange } = this.#options;
-    if (!isLeader && leader !== null) log.info({ leader }, 'another replica is the leader');
+    const isEarlier = leader === this.#options.identity;
+    if (!isLeader && leader !== null)
+      log.info(
+        { leader },
+        isEarlier ? 'an earlier process of this name holds the lock' : 'another replica is the leader',
+      );
     this.#reported = { isLeader, leader };
     this.#guard(() => onChange?.({ isLeader, leader }));
   }

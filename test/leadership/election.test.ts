@@ -50,6 +50,17 @@ describe('an election', () => {
     await one.election.stop();
   });
 
+  it.each([
+    ['one', 'an earlier process of this name holds the lock'],
+    ['other', 'another replica is the leader'],
+  ])('says who holds the record: %s', async (holder, message) => {
+    const one = replica('one', { shared: held({ holder }) });
+    one.election.start();
+    await one.follows();
+    expect(one.log.map(({ msg }) => msg)).toContain(message);
+    await one.election.stop();
+  });
+
   it('refuses durations that would let two lead', () => {
     const options = { lock: replica('x').lock, identity: 'x', clock: new ManualClock(), log: silentLogger };
     const build = (extra: Partial<typeof times>) =>
