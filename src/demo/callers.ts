@@ -60,7 +60,7 @@ export class Callers {
 
   /** As `place`, but through Twilio: while all agents are busy the caller is held and hears the place in the queue. */
   async ring(talkSeconds: number): Promise<void> {
-    const { twilio, counts, clock, log } = this.options;
+    const { twilio, counts, clock, log, signal } = this.options;
     const call = this.#newSid();
     const startedMs = clock.monotonic();
     const waiting = this.#waiting();
@@ -73,7 +73,7 @@ export class Callers {
     };
     const release = () => twilio.completed(call);
     const stream = await twilio.ring(call, onHeld).catch(async () => {
-      counts.unanswered += 1;
+      if (!signal.aborted) counts.unanswered += 1;
       await release().catch(() => {});
       return null;
     });
@@ -109,7 +109,8 @@ export class Callers {
   }
 
   #refused(error: unknown): undefined {
-    const { counts } = this.options;
+    const { counts, signal } = this.options;
+    if (signal.aborted) return;
     if (error instanceof NoPodsError || error instanceof StillWaitingError) counts.busy += 1;
     else if (error instanceof RouterUnavailableError) counts.unanswered += 1;
     else throw error;

@@ -247,6 +247,6 @@ function helpLines(): string[] {
   return [
     ...keys.map(([key, what]) => `  ${paint('bold', key.padEnd(width))}  ${what}`),
     '',
-    `  Slots in a bar: # call, ~ draining, x blocked, - free. Any key closes this page.`,
+    '  Slots: # call, ~ draining, x blocked, - free. Any key closes this page.',
   ];
 }
