@@ -347,11 +347,12 @@ export class Election implements Leadership {
     const { isLeader, leader } = this;
     if (isLeader === this.#reported.isLeader && leader === this.#reported.leader) return;
     const { log, onChange } = this.#options;
-    const isEarlier = leader === this.#options.identity;
+    // After a crash, until the lock of the process before has expired.
+    const hasOurName = leader === this.#options.identity;
     if (!isLeader && leader !== null)
       log.info(
         { leader },
-        isEarlier ? 'an earlier process of this name holds the lock' : 'another replica is the leader',
+        hasOurName ? 'another process of this name holds the lock' : 'another replica is the leader',
       );
     this.#reported = { isLeader, leader };
     this.#guard(() => onChange?.({ isLeader, leader }));

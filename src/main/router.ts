@@ -58,7 +58,7 @@ export interface StartOptions {
   extend?: (app: App) => Promise<void>;
   /** Instead of a separate process: tests with their own clock run the record plane in this one, one worker for all. */
   openRecords?: (...args: Parameters<typeof startRecordsProcess>) => Promise<RecordsPlane>;
-  /** Whether the leader is of the group of workers whose records process is here: it has no alerts of records. */
+  /** Whether the leader is another worker of this group. It has no numbers of records, so this process sends their alerts. */
   hasRecordsOf?: (leader: string | null) => boolean;
   renderGroup?: HttpContext['renderGroup'];
 }

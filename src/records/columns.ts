@@ -5,7 +5,7 @@ import type { Queryable } from './sessions.js';
 export interface Column {
   name: string;
   type: string;
-  /** To read its text, with its schema unless it is built in. Without a length or scale: a cast to varchar(5) would cut longer texts. */
+  /** For casts; with its schema unless it is built in. Without length and scale: a cast to varchar(5) would cut longer texts. */
   base_type: string;
   /** `S`: a string type, `A`: an array. */
   category: string;

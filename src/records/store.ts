@@ -352,7 +352,7 @@ export class RecordStore {
     return row ?? { timedOut: 0, deadWorker: 0, unclaimed: 0, longestSeconds: null };
   }
 
-  /** Requeues records that no live worker holds. A change in between is a conflict: it runs again. No `change`: a dry run. */
+  /** Requeues records that no live worker holds, on one snapshot; tries again after a conflict. Without `change` a dry run. */
   async requeueByHand(
     ids: readonly string[],
     { deadAfterMs, timeoutGraceMs }: Omit<Bounds, 'stuckAfterMs'>,

@@ -51,9 +51,9 @@ describe('an election', () => {
   });
 
   it.each([
-    ['one', 'an earlier process of this name holds the lock'],
+    ['one', 'another process of this name holds the lock'],
     ['other', 'another replica is the leader'],
-  ])('says who holds the record: %s', async (holder, message) => {
+  ])('logs who holds the lock: %s', async (holder, message) => {
     const one = replica('one', { shared: held({ holder }) });
     one.election.start();
     await one.follows();

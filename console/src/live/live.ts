@@ -204,7 +204,7 @@ export class Live {
     return { minMs: 0, maxMs: pauseAfter({ tookMs, hasFailed: this.#failedReads > 0, retryAfterMs }) };
   }
 
-  /** Before another gap: an open one leaves the list, with the events before it. */
+  /** Called at a new gap: if an earlier one is still open, the events before it leave the list. */
   #keepAfterGap(): void {
     const { state } = this;
     if (!this.#gap) return;

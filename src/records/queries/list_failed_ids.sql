@@ -1,5 +1,5 @@
 -- Records that had failed when the caller started, the oldest first, also those that wait for their retry; not those that
--- failed again since. Where the time of the row does not tell (none, or in the future), those are the ones requeued by hand since then.
+-- failed again since. If the time of a row is NULL, infinite or in the future, a requeue by hand since the start shows that.
 -- $1 workflow, $2 how many, $3 how long ago the caller started (ms), $4 ids to leave out
 WITH requeued AS MATERIALIZED (
   SELECT record_id FROM smart_router.resets
