@@ -88,6 +88,13 @@ const pass = (ms: number) => vi.advanceTimersByTimeAsync(ms);
 const listed = () => live.state.events.map(({ id }) => id);
 const all = () => router.events.map(({ id }) => id);
 
+function delaySearches(ms: number): void {
+  vi.stubGlobal('fetch', async (url: string, options: { signal: AbortSignal }) => {
+    if (url.includes('/events/search')) await new Promise((resolve) => setTimeout(resolve, ms));
+    return router.fetch(url, options);
+  });
+}
+
 beforeEach(async () => {
   vi.useFakeTimers();
   page = new Page();
@@ -161,10 +168,7 @@ it('lists an event in its place that a search finds before the stream delivers i
   await pass(100);
   page.show(false);
   await pass(61_000);
-  vi.stubGlobal('fetch', async (url: string, options: { signal: AbortSignal }) => {
-    if (url.includes('/events/search')) await new Promise((resolve) => setTimeout(resolve, 120));
-    return router.fetch(url, options);
-  });
+  delaySearches(120);
   page.show(true);
   await pass(100);
   router.emit();
@@ -227,10 +231,7 @@ it('lists events in order if a search has only those after the latest one of the
   await pass(100);
   page.show(false);
   await pass(61_000);
-  vi.stubGlobal('fetch', async (url: string, options: { signal: AbortSignal }) => {
-    if (url.includes('/events/search')) await new Promise((resolve) => setTimeout(resolve, 120));
-    return router.fetch(url, options);
-  });
+  delaySearches(120);
   page.show(true);
   await pass(100);
   router.emit();
@@ -269,10 +270,7 @@ it.each([
 );
 
 it('lists events in order although more arrive than a search has', async () => {
-  vi.stubGlobal('fetch', async (url: string, options: { signal: AbortSignal }) => {
-    if (url.includes('/events/search')) await new Promise((resolve) => setTimeout(resolve, 1000));
-    return router.fetch(url, options);
-  });
+  delaySearches(1000);
   live.start();
   await pass(100);
   for (let i = 0; i < 150; i++) router.emit();
