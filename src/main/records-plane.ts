@@ -184,7 +184,6 @@ export class Plane implements RecordsPlane {
       const pauseMs = backoff.after(0);
       try {
         await this.#open();
-        this.#error = null;
         return;
       } catch (error) {
         if (signal.aborted) return;
@@ -212,6 +211,7 @@ export class Plane implements RecordsPlane {
     const { loop, recovery } = this.#work;
     await loop.start();
     this.#isOpen = true;
+    this.#error = null;
     if (this.#config.zombieCleanupEnabled) await recovery.start();
     else this.#look.start();
     this.#reporter?.start();

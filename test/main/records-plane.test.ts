@@ -98,9 +98,11 @@ describeOnePostgres('serve with a database', (postgres) => {
       expect(await rows('SELECT sitemap_import_status AS s FROM sitemap_files')).toEqual([
         { s: 'Completed' },
       ]);
-      const status = await start(binary, ['status', '--url', url]).ended;
-      expect(status.stdout).toMatch(/^records +database up, 2 workflows$/m);
-      expect(status.stdout).toMatch(/^records-fast-sweep +running/m);
+      await until(async () => {
+        const { stdout } = await start(binary, ['status', '--url', url]).ended;
+        const shown = /^records +database up, 2 workflows$/m.test(stdout);
+        return shown && /^records-fast-sweep +running/m.test(stdout);
+      }, 'the status shows the workflows and the sweeps');
     });
 
     it('but fetches nothing from private addresses unless allowed', async () => {
