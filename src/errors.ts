@@ -84,6 +84,18 @@ export function messageOf(thrown: unknown): string {
   }
 }
 
+/** The message of an error and that of its cause: "fetch failed" alone does not say why. */
+export function messageWithCauseOf(thrown: unknown): string {
+  const message = messageOf(thrown);
+  try {
+    const { cause } = thrown as Error;
+    if (!(cause instanceof Error) || message.includes(messageOf(cause))) return message;
+    return messageOf(`${message}: ${messageOf(cause)}`);
+  } catch {
+    return message;
+  }
+}
+
 /** The text without NUL, and with U+FFFD for lone surrogates: PostgreSQL and UTF-8 accept neither. */
 export function plainText(text: string): string {
   return text.replaceAll('\0', '').replace(/\p{Surrogate}/gu, '\uFFFD');

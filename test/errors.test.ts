@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 import { toFailure } from '../src/cli/failure.js';
-import { messageOf } from '../src/errors.js';
+import { messageOf, messageWithCauseOf } from '../src/errors.js';
 import { createLogger } from '../src/observe/log.js';
 
 const hostile = () => {
@@ -40,6 +40,7 @@ const thrown: [name: string, value: unknown, text: string][] = [
 describe.each(thrown)('%s', (_, value, text) => {
   it('becomes a text', () => {
     expect(messageOf(value)).toBe(text);
+    expect(messageWithCauseOf(value)).toBe(value === circle ? 'first: second' : text);
     expect(toFailure(value).message).toContain(text.slice(0, 100).trim());
   });
 
@@ -52,5 +53,19 @@ describe.each(thrown)('%s', (_, value, text) => {
     });
     log.error({ err: value }, 'failed');
     expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ msg: 'failed', err: { message: text } }]);
+  });
+});
+
+describe('the message of the cause', () => {
+  it('follows the message of a failed fetch', async () => {
+    const failure: unknown = await fetch('http://127.0.0.1:1').catch((error) => error);
+    expect(messageWithCauseOf(failure)).toMatch(/^fetch failed: .+/);
+  });
+
+  it('is left out if the message contains it, or if it is no error', () => {
+    expect(messageWithCauseOf(new Error('no session: closed', { cause: new Error('closed') }))).toBe(
+      'no session: closed',
+    );
+    expect(messageWithCauseOf(new Error('failed', { cause: {} }))).toBe('failed');
   });
 });

@@ -4,8 +4,9 @@
  */
 import { StoreConnection } from '../calls/store/connection.js';
 import type { Clock } from '../clock.js';
-import type { Config } from '../config/config.js';
+import { type Config, hidePassword } from '../config/config.js';
 import { startEmbeddedValkey } from '../embedded/valkey.js';
+import { AppError, messageOf } from '../errors.js';
 
 export type Engine = Awaited<ReturnType<typeof openEngine>>;
 
@@ -25,7 +26,12 @@ export async function openEngine(config: Config, clock: Clock) {
     } while (cursor !== '0');
   };
   // Keys of an earlier demo.
-  if (!own) await flush();
+  if (!own)
+    await flush().catch((error: unknown) => {
+      connection.close();
+      const reason = `cannot use Redis at ${hidePassword(url)}: ${messageOf(error)}`;
+      throw new AppError('store_unavailable', `${reason}; check REDIS_URL, or unset it for an embedded store`);
+    });
   return {
     url,
     connection,

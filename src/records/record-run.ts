@@ -1,7 +1,7 @@
 /** One record while its handler runs: the handler's context, its transactions, and how it is stopped. */
 import type { PoolClient } from 'pg';
 import { type Clock, unlessAborted } from '../clock.js';
-import { isInstance, messageOf, plainText } from '../errors.js';
+import { isInstance, messageOf, messageWithCauseOf, plainText } from '../errors.js';
 import type { Logger } from '../observe/log.js';
 import { isConflict, SessionError } from './sessions.js';
 import type { Claim, RecordStore } from './store.js';
@@ -70,7 +70,7 @@ export class RecordRun implements RecordContext {
 
   /** If the handler was aborted, the message begins with the reason of the abort. */
   fail(error: unknown): Failure {
-    const message = messageOf(error);
+    const message = messageWithCauseOf(error);
     const stopped = this.#reason?.message;
     const isOwn = stopped === undefined || message === stopped;
     this.failure = { error, message: isOwn ? message : `${stopped}: ${message}` };

@@ -134,6 +134,13 @@ describe('smart-router demo', { timeout: 2 * waitMs }, () => {
     expect(await demo.exited).toBe(2);
     expect(demo.errors).toContain('DEMO_SPEED must be a number from 0.1 to 20, got "fast"');
   });
+
+  test('names REDIS_URL if that Redis cannot be reached', async () => {
+    const demo = start({ REDIS_URL: 'redis://:secret@127.0.0.1:1', DATABASE_URL: 'off' });
+    expect(await demo.exited).toBe(6);
+    expect(demo.errors).toMatch(/^smart-router: cannot use Redis at redis:.*ECONNREFUSED.*; check REDIS_URL/);
+    expect(demo.errors).not.toContain('secret');
+  });
 });
 
 describe('smart-router demo without room for temporary files', () => {
