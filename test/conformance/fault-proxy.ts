@@ -4,6 +4,7 @@
  */
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { onOwnPort } from '../support/ports.js';
 import type { FaultStep, Fields, Route } from './format.js';
 
 export interface FaultProxy {
@@ -107,7 +108,7 @@ export async function startFaultProxy(): Promise<FaultProxy> {
       server.closeAllConnections();
     });
 
-  await listen(0);
+  await onOwnPort(listen);
   const { port } = server.address() as AddressInfo;
   const url = `http://127.0.0.1:${port}`;
   const clear = async () => {

@@ -2,6 +2,7 @@
 import { afterEach, expect, it } from 'vitest';
 import { describeBrowser, patientEnv } from '../support/browser.js';
 import { describeOneEngine } from '../support/engines.js';
+import { onOwnPort } from '../support/ports.js';
 import { impatient, startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 
@@ -54,6 +55,8 @@ describeBrowser('the console and its router', (browser) => {
       expect(await page.getByText('gold-1').count()).toBe(0);
       await page.reload();
       await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+      // A read may be on its way when the session ends.
+      expect(page.problems.splice(0).filter((problem) => !problem.includes('401'))).toEqual([]);
     });
 
     it('logs a release with the name of the session', async () => {
@@ -94,11 +97,11 @@ describeBrowser('the console and its router', (browser) => {
 
   describeOneEngine('that stops', (engine) => {
     it('shows since when it is stale, and recovers after a restart', async () => {
-      const first = await startTestRouter(engine.url);
+      const first = await onOwnPort((port) => startTestRouter(engine.url, { HTTP_PORT: String(port) }));
       const page = await browser.open(`${first.url}/#/overview`, { expectNetworkErrors: true });
       await page.getByRole('img', { name: 'gold: 2 pods, 0 calls. 2 free' }).waitFor();
       await first.stop();
-      await page.getByText(/^Stale since \d\d:\d\d:\d\d, reconnecting$/).waitFor();
+      await page.getByText(/^Stale since (\d+ \w+ )?\d\d:\d\d:\d\d, reconnecting$/).waitFor();
       expect(await page.locator('main').getAttribute('data-stale')).toBe('');
       // The last known state is still shown.
       await page.getByRole('img', { name: 'gold: 2 pods, 0 calls. 2 free' }).waitFor();

@@ -1,9 +1,10 @@
 /** The real binary with its routers and workers, controlled through its input as a script would. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
-import { type AddressInfo, createServer, type Server } from 'node:net';
+import { createServer, type Server } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'vitest';
+import { onOwnPort } from '../support/ports.js';
 import { postgresKinds } from '../support/postgres.js';
 
 export const binary = fileURLToPath(new URL('../../bin/smart-router.js', import.meta.url));
@@ -103,9 +104,11 @@ export function isRunning(pid: number): boolean {
 }
 
 export function listenSomewhere(): Promise<{ server: Server; port: number }> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, '127.0.0.1', () => {
-      resolve({ server, port: (server.address() as AddressInfo).port });
-    });
-  });
+  return onOwnPort(
+    (port) =>
+      new Promise((resolve, reject) => {
+        const server = createServer().once('error', reject);
+        server.listen(port, '127.0.0.1', () => resolve({ server, port }));
+      }),
+  );
 }

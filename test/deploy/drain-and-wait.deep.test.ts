@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { type Engine, engines, findOnPath } from '../support/engines.js';
+import { onOwnPort } from '../support/ports.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 import { root } from './manifests.js';
@@ -40,7 +41,7 @@ describe.each(hooks)('$name', ({ name, program }) => {
   afterAll(() => engine.stop());
 
   beforeEach(async () => {
-    router = await startTestRouter(engine.url, routerEnv);
+    router = await onOwnPort(startRouter);
     port = router.port;
   });
   afterEach(async () => {
@@ -49,6 +50,9 @@ describe.each(hooks)('$name', ({ name, program }) => {
     await router.post('/undrain', { pod_name: 'gold-1' }, bearer);
     await router.stop();
   });
+
+  const startRouter = (ownPort: number) =>
+    startTestRouter(engine.url, { ...routerEnv, HTTP_PORT: String(ownPort) });
 
   /** Short waits, for several requests within a test. */
   function startHook(env: Record<string, string> = {}): ShippedProgram {
@@ -95,7 +99,7 @@ describe.each(hooks)('$name', ({ name, program }) => {
     await draining();
     await router.stop();
     await until(() => hook.output.includes('did not answer'), 'a request without a router');
-    router = await startTestRouter(engine.url, { ...routerEnv, HTTP_PORT: String(port) });
+    router = await startRouter(port);
     await until(() => router.context.feed.listeners === 1, 'it asks again');
     expect(hook.running).toBe(true);
     await router.post('/release', { call_sid: 'CA1' }, bearer);

@@ -9,6 +9,7 @@ import {
 } from '../../src/cluster/simulator/cluster.js';
 import type { Verb } from '../../src/cluster/simulator/resources.js';
 import type { AccessAttributes, RequestHooks } from '../../src/cluster/simulator/server.js';
+import { onOwnPort } from './ports.js';
 
 export interface ClusterOptions extends Omit<SimulatedOptions, 'hooks'> {
   /** The rules of a Role; other requests get 403. Default: everything is allowed. */
@@ -46,7 +47,7 @@ export async function startCluster({ rules, ...options }: ClusterOptions): Promi
     return answer;
   };
   const hooks = { intercept, isAllowed: (asked: AccessAttributes) => !rules || isAllowed(rules, asked) };
-  const simulated = await startSimulated({ ...options, hooks });
+  const simulated = await onOwnPort((port) => startSimulated({ port, ...options, hooks }));
   const { stop } = simulated;
   return Object.assign(simulated, {
     ...{ faults, requests },

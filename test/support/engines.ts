@@ -6,12 +6,12 @@
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { accessSync, constants, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe } from 'vitest';
 import { startEmbeddedValkey } from '../../src/embedded/valkey.js';
+import { onOwnPort } from './ports.js';
 import { testSet } from './sets.js';
 
 export interface Engine {
@@ -47,7 +47,7 @@ function embeddedAvailable(): true | string {
 }
 
 export async function embeddedValkey(): Promise<Engine> {
-  let server = await startEmbeddedValkey();
+  let server = await onOwnPort((port) => startEmbeddedValkey({ port }));
   const { port } = server;
   return {
     url: server.url,
@@ -201,7 +201,7 @@ export interface SentinelGroup {
   stop(): Promise<void>;
 }
 
-/** One master, one replica, one Sentinel that declares the master dead after half a second of silence. */
+/** One master, one replica, one Sentinel. A busy machine may pause the master for less than its two seconds of patience. */
 export async function redisSentinel(): Promise<SentinelGroup> {
   const name = 'mymaster';
   const folder = temporaryFolder();
@@ -216,7 +216,7 @@ export async function redisSentinel(): Promise<SentinelGroup> {
         'bind 127.0.0.1',
         `dir ${folder}`,
         `sentinel monitor ${name} 127.0.0.1 ${master.port} 1`,
-        `sentinel down-after-milliseconds ${name} 500`,
+        `sentinel down-after-milliseconds ${name} 2000`,
         `sentinel failover-timeout ${name} 2000`,
         '',
       ].join('\n'),
@@ -254,12 +254,11 @@ export interface RedisCluster {
 
 /** A Cluster of masters only; its slots are spread evenly and all covered. */
 export async function redisCluster(size: 1 | 2 | 3 = 3): Promise<RedisCluster> {
-  const busPorts = await freePorts(size);
   const nodes = await Promise.all(
-    busPorts.map((busPort) =>
+    Array.from({ length: size }, () =>
       nativeRedis({
         args: (port) => [
-          ...['--port', String(port), '--cluster-port', String(busPort), '--cluster-enabled', 'yes'],
+          ...['--port', String(port), '--cluster-port', String(port + 1), '--cluster-enabled', 'yes'],
           // A node without a peer does not know its own address.
           ...['--cluster-announce-ip', '127.0.0.1'],
           ...['--cluster-config-file', `nodes-${port}.conf`, '--cluster-node-timeout', '2000'],
@@ -279,7 +278,7 @@ export async function redisCluster(size: 1 | 2 | 3 = 3): Promise<RedisCluster> {
   for (const [index, node] of nodes.entries()) {
     await withClient(node.port, async (client) => {
       for (const [other, peer] of nodes.entries()) {
-        if (other > index) await client.call('CLUSTER', 'MEET', '127.0.0.1', peer.port, busPorts[other] ?? 0);
+        if (other > index) await client.call('CLUSTER', 'MEET', '127.0.0.1', peer.port, peer.port + 1);
       }
     });
   }
@@ -467,40 +466,11 @@ function removeFolder(folder: string): void {
   folders.delete(folder);
 }
 
-async function freePorts(count: number): Promise<number[]> {
-  // All held open together, so that no two are the same.
-  const servers = await Promise.all(
-    Array.from(
-      { length: count },
-      () =>
-        new Promise<ReturnType<typeof createServer>>((resolve, reject) => {
-          const server = createServer();
-          server.once('error', reject);
-          server.listen(0, '127.0.0.1', () => resolve(server));
-        }),
-    ),
-  );
-  const ports = servers.map((server) => {
-    const address = server.address();
-    return typeof address === 'object' && address !== null ? address.port : 0;
-  });
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
-  return ports;
-}
-
-async function startOnFreePort(
+function startOnFreePort(
   args: (port: number) => string[],
   readyLine: RegExp,
 ): Promise<{ port: number; process: ChildProcess }> {
-  for (let attempt = 1; ; attempt++) {
-    const [port = 0] = await freePorts(1);
-    try {
-      return { port, process: await startServer(args(port), readyLine) };
-    } catch (error) {
-      // Between our look and the server's, another process may have taken the port.
-      if (attempt === 3 || !/in use/i.test(String(error))) throw error;
-    }
-  }
+  return onOwnPort(async (port) => ({ port, process: await startServer(args(port), readyLine) }));
 }
 
 function startServer(args: string[], readyLine: RegExp): Promise<ChildProcess> {

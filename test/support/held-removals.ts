@@ -6,17 +6,18 @@ import { until } from './until.js';
 export const ghosts = ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'];
 
 export async function registerGhosts({ context }: TestRouter): Promise<void> {
-  await context.pools.register(
-    '',
-    ghosts.map((name) => ({
-      name,
-      uid: '',
-      pool: 'pool:basic' as const,
-      suspended: '' as const,
-      mustReport: false,
-      metadata: '{}',
-    })),
-    assignmentOf(context.settings.tiers),
+  const pods = ghosts.map((name) => ({
+    name,
+    uid: '',
+    pool: 'pool:basic' as const,
+    suspended: '' as const,
+    mustReport: false,
+    metadata: '{}',
+  }));
+  // An impatient router may give up on a busy machine.
+  await until(
+    () => context.pools.register('', pods, assignmentOf(context.settings.tiers)),
+    'they are registered',
   );
 }
 

@@ -5,10 +5,10 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { chownSync, existsSync, mkdtempSync, realpathSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { freePort } from '../../src/embedded/postgres.js';
 import { startGuard } from '../../src/embedded/postgres-process.js';
 import { type ServerUser, serverUser, temporaryRoot } from '../../src/embedded/postgres-user.js';
 import { findOnPath, setupReason } from './engines.js';
+import { onOwnPort } from './ports.js';
 import type { SuitePostgres } from './postgres.js';
 
 /** Debian's folder is not on every PATH. */
@@ -38,19 +38,11 @@ export async function pgBouncer(postgres: SuitePostgres, options: PgBouncerOptio
   if (user !== undefined) chownSync(folder, user.uid, user.gid);
   const guard = startGuard(user, folder);
   const url = new URL(postgres.url);
-  let child: ChildProcess | undefined;
-  for (let attempt = 1; child === undefined; attempt++) {
-    url.port = String(await freePort());
-    const settings = writeSettings(folder, new URL(postgres.url), url.port, options.poolSize ?? 10);
-    try {
-      child = await start(settings, user);
-    } catch (error) {
-      // Between our look and PgBouncer's, another process may have taken the port.
-      if (attempt === 3 || !/in use/i.test(String(error))) throw error;
-    }
-  }
-  if (child.pid !== undefined) guard.watch(child.pid, pidFile(folder));
-  const running = child;
+  const running = await onOwnPort((port) => {
+    url.port = String(port);
+    return start(writeSettings(folder, new URL(postgres.url), url.port, options.poolSize ?? 10), user);
+  });
+  if (running.pid !== undefined) guard.watch(running.pid, pidFile(folder));
   const stop = async () => {
     if (running.exitCode === null && running.signalCode === null) {
       const ended = new Promise((resolve) => running.once('exit', resolve));

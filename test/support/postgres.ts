@@ -22,7 +22,7 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest';
 import { systemClock } from '../../src/clock.js';
-import { builtinLocale, freePort, temporarySettings } from '../../src/embedded/postgres.js';
+import { builtinLocale, temporarySettings } from '../../src/embedded/postgres.js';
 import { embeddedBinaries } from '../../src/embedded/postgres-binaries.js';
 import {
   createCluster,
@@ -34,6 +34,7 @@ import {
 import { reachable, type ServerUser, serverUser, temporaryRoot } from '../../src/embedded/postgres-user.js';
 import { guardPool } from '../../src/records/sessions.js';
 import { findOnPath, ofThisSet, preferred, setupReason } from './engines.js';
+import { onOwnPort } from './ports.js';
 import { type Paused, pauseProcesses } from './postgres-pause.js';
 
 export interface PostgresServer {
@@ -110,7 +111,7 @@ async function newServer(
   await newCluster(bin, folder, user, [...locale, '--no-sync']);
   const settings = { ...temporarySettings, shared_buffers: '32MB', max_connections: 200 };
   const run = (port: number) => startServer({ bin, data, port, user, clock: systemClock, settings, guard });
-  const { port, started } = await onFreePort(run);
+  const { port, started } = await onOwnPort(async (port) => ({ port, started: await run(port) }));
   let server: Server | undefined = started;
   let paused: Paused | undefined;
   const password = readFileSync(join(data, passwordFile), 'utf8');
@@ -187,18 +188,6 @@ function temporaryFolder(user: ServerUser | undefined): string {
   const folder = mkdtempSync(join(quickestRoot(user), 'smart-router-test-'));
   if (user !== undefined) chownSync(folder, user.uid, user.gid);
   return folder;
-}
-
-async function onFreePort<T>(start: (port: number) => Promise<T>): Promise<{ port: number; started: T }> {
-  for (let attempt = 1; ; attempt++) {
-    const port = await freePort();
-    try {
-      return { port, started: await start(port) };
-    } catch (error) {
-      // Between our look and the server's, another process may have taken the port.
-      if (attempt === 3 || !/in use/i.test(String(error))) throw error;
-    }
-  }
 }
 
 // --- The same suite on every server ---

@@ -4,6 +4,7 @@
  */
 import { createServer, type Server, type Socket, connect as tcpConnect } from 'node:net';
 import { onTestFinished } from 'vitest';
+import { onOwnPort } from './ports.js';
 
 export interface TcpProxy {
   readonly port: number;
@@ -102,7 +103,7 @@ export async function openTcpProxy(targetPort: number): Promise<TcpProxy & { clo
     links.clear();
   };
 
-  let listener = await listen(accept, 0);
+  let listener = await onOwnPort((port) => listen(accept, port));
   const address = listener.address();
   const port = typeof address === 'object' && address !== null ? address.port : 0;
   return {

@@ -21,6 +21,9 @@ export const workersEnv: RouterEnv = {
   WORKERS: '2',
   METRICS_PORT: '0',
   POD_NAME: 'box',
+  // A busy machine is not a store that does not answer.
+  REQUEST_TIMEOUT: '20s',
+  REDIS_COMMAND_TIMEOUT: '15s',
   STATIC_PODS: Array.from({ length: podCount }, (_, i) => `gold-${i}=gold`).join(','),
 };
 

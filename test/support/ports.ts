@@ -1,0 +1,19 @@
+/**
+ * Ports for servers that stop and start again on the same port. The system may give a port of its own choice to another
+ * process while the server is down, and to a client as its local port.
+ */
+import { randomInt } from 'node:crypto';
+
+/** Below the ports that Linux, macOS and Windows choose from. Even: the next one may be used too. */
+const anyPort = () => 2 * randomInt(10_000, 16_000);
+
+/** Calls `listen` with random ports until one is free. */
+export async function onOwnPort<T>(listen: (port: number) => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await listen(anyPort());
+    } catch (error) {
+      if (attempt === 10 || !/in use/i.test(String(error))) throw error;
+    }
+  }
+}
