@@ -80,7 +80,6 @@ describeOnePostgres('a database that becomes unreachable', (postgres) => {
       }),
       workflows: [pagesWorkflow({ concurrency: 30, batchSize: 90, process: () => hold.opened })],
       heartbeat: { every: '1h' },
-      sessionTimeout: 500,
       spoolFolder: temporaryFolder(),
       clock,
     });

@@ -9,7 +9,8 @@ const stateful: Record<string, string> = {
   'SET search_path': "SET search_path TO 'nowhere'",
   'set_config for the session': "SELECT set_config('search_path', 'nowhere', false)",
   'SET ROLE': 'SET ROLE pg_monitor',
-  'SET statement_timeout': "SELECT 1; /* ; */ SET statement_timeout = '1ms'",
+  // Long enough for the statement that resets it, on any machine.
+  'SET statement_timeout': "SELECT 1; /* ; */ SET statement_timeout = '1min'",
   'a temporary table': 'CREATE TEMP TABLE pages (id integer)',
   'a session advisory lock': 'SELECT pg_advisory_lock(17)',
   LISTEN: 'LISTEN somewhere',

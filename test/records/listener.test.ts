@@ -131,7 +131,7 @@ through(`through PgBouncer in transaction mode${available === true ? '' : ` [${a
       'it is said',
     );
     const beats = 'SELECT FROM smart_router.workers WHERE heartbeat_at > started_at';
-    expect((await admin.query(beats)).rowCount).toBe(3);
+    await until(async () => (await admin.query(beats)).rowCount === 3, 'all have a heartbeat');
     await admin.query("INSERT INTO pages (url) VALUES ('x')");
     await until(async () => (await statuses(admin)).Completed === 321, 'polling finds it');
     expect(loops.flatMap(({ log }) => log.lines.filter(({ level }) => level >= 50))).toEqual([]);

@@ -6,6 +6,7 @@ import { Redis } from 'ioredis';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../src/clock.js';
 import type { RecordObserver } from '../../src/records/index.js';
+import { Sessions } from '../../src/records/sessions.js';
 import { DiskSpool, RedisSpool, SpoolChain } from '../../src/records/spool.js';
 import type { Outcome } from '../../src/records/store.js';
 import { type Engine, startPreferred } from '../support/engines.js';
@@ -83,8 +84,10 @@ describeOnePostgres('without a session', (postgres) => {
         }),
       ],
     });
-    // The session timeout is for the waits, not for the first connects.
-    for (const client of [await pool.connect(), await pool.connect()]) client.release();
+    // The session timeout is for the waits, not for the first use of a connection.
+    const sessions = new Sessions({ pool, clock: systemClock });
+    await Promise.all([sessions.query('SELECT 1'), sessions.query('SELECT 1')]);
+    expect(pool.idleCount).toBe(2);
     const run = loop.runOnce();
     const failed = () => loop.log.said('no session to finish records');
     await until(() => failed().length === 2, 'two tries fail');
@@ -163,7 +166,6 @@ describeOnePostgres('without a session', (postgres) => {
     };
     const options = {
       spoolFolder: folder,
-      sessionTimeout: 500,
       heartbeat: { every: '1h' },
       observer,
       ...more,

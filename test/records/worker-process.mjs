@@ -96,3 +96,4 @@ process.once('SIGTERM', async () => {
   await loop.stop();
   await pool.end();
 });
+console.log('ready to be stopped');

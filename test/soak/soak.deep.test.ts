@@ -20,13 +20,14 @@ describe.skipIf(missing.length > 0)(`a soak${missing.map((why) => ` [${why}]`).j
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     const outcome = await soak({ seconds: 10, folder, sampleEveryMs: 1000, pods: 20, callsPerSecond: 10 });
     expect(outcome.answers['allocate 200']).toBeGreaterThan(10);
-    const last = outcome.samples.at(-1)?.values ?? {};
+    const last = outcome.samples.slice(-3);
     const expected = ['rss', 'heap', 'fds'].flatMap((what) =>
       ['router-0', 'router-1', 'records'].map((name) => `${name}.${what}`),
     );
+    // After a late sample the next ones come at once: nothing may have happened in between.
     for (const key of [...expected, 'redis.used', 'keys.call', 'events', 'script.p99.9', 'jobs.bytes', 'cpu'])
-      expect(last[key], key).toBeGreaterThan(0);
-    expect(last['keys.unknown']).toBeUndefined();
+      expect(Math.max(...last.map(({ values }) => values[key] ?? 0)), key).toBeGreaterThan(0);
+    for (const { values } of last) expect(values['keys.unknown']).toBeUndefined();
     // An interrupted run: its last line is incomplete.
     appendFileSync(outcome.file, '{"seconds": 1');
     const { header, samples } = readSamples(outcome.file);
