@@ -40,7 +40,7 @@ describeEngines('the lock in the store', (engine) => {
   }));
 
   it('is one key without a time to live', async () => {
-    await lock.write(example, undefined, 1000);
+    await lock.write(example, undefined, 5000);
     expect(await engine.redis.keys('*')).toEqual(['voice:leader']);
     expect(await engine.redis.ttl('voice:leader')).toBe(-1);
     expect(await engine.redis.hgetall('voice:leader')).toEqual({
@@ -57,20 +57,20 @@ describeEngines('the lock in the store', (engine) => {
   it('keeps increasing the version when the clock of the store stops or goes backwards', async () => {
     let nowUs = 1_800_000_000_000_000;
     const frozen = open(() => nowUs);
-    let record = await frozen.write(example, undefined, 1000);
+    let record = await frozen.write(example, undefined, 5000);
     for (const version of ['1800000000000001', '1800000000000002']) {
-      record = await frozen.write(example, record?.version, 1000);
+      record = await frozen.write(example, record?.version, 5000);
       expect(record?.version).toBe(version);
     }
     nowUs -= 1_000_000;
-    expect((await frozen.write(example, record?.version, 1000))?.version).toBe('1800000000000003');
+    expect((await frozen.write(example, record?.version, 5000))?.version).toBe('1800000000000003');
   });
 
   it('a record damaged by hand is read as far as possible', async () => {
-    await lock.write(example, undefined, 1000);
+    await lock.write(example, undefined, 5000);
     await engine.redis.hset('voice:leader', 'duration_ms', 'soon', 'transitions', '-1');
     await engine.redis.hdel('voice:leader', 'writer', 'renewed_at');
-    expect(await lock.read(1000)).toMatchObject({
+    expect(await lock.read(5000)).toMatchObject({
       holder: 'router-0',
       writer: '',
       durationMs: 0,

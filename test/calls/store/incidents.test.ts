@@ -4,8 +4,10 @@
  */
 import type { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { PoolStore } from '../../../src/calls/store/pool-store.js';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
+import { connectHasty } from '../hasty.js';
 
 const names = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}-${i}`);
 
@@ -80,9 +82,11 @@ describeEngines('scenarios of earlier incidents', (engine) => {
   it('C2 zombie storm: an unreachable store does not count as a missing pod', async () => {
     await store.register(['s'], 'pool:basic');
     for (const sid of ['1', '2', '3']) await store.allocate(sid, ['pool:basic']);
-    const hasty = await open({ commandTimeoutMs: 300 });
+    const hasty = new PoolStore(await connectHasty(engine.url, 300), testTimes.reportGraceMs);
     await engine.pause();
-    await expect(hasty.sweep('pool:basic')).rejects.toMatchObject({ code: 'store_unavailable' });
+    await expect(hasty.sweep(store.epoch, 'pool:basic', 'pods', '0', 100)).rejects.toMatchObject({
+      code: 'store_unavailable',
+    });
     await engine.resume();
     expect(await engine.redis.zscore('voice:pool:basic:available', 's')).toBe('3');
     expect(await store.allocate('4', ['pool:basic'])).toBeUndefined();

@@ -59,7 +59,7 @@ it('the connection leaves a master that was replaced and still accepts writes', 
   const group = await redisSentinel();
   onTestFinished(() => group.stop());
   const connection = new StoreConnection({
-    ...{ url: group.url, keyPrefix: 'voice:', commandTimeoutMs: 1000, clock: systemClock },
+    ...{ url: group.url, keyPrefix: 'voice:', commandTimeoutMs: 5000, clock: systemClock },
   });
   onTestFinished(() => connection.close());
   const [master, replica, sentinel] = [group.master, group.replica, group.sentinel].map(({ port }) => {

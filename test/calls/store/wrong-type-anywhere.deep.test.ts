@@ -160,9 +160,9 @@ describeEngines('one key of a wrong type', (engine) => {
   it('leader: a lock that no replica holds', async () => {
     await spoil('leader');
     const lock = new StoreLock(store.connection);
-    expect(await lock.read(1000)).toBeUndefined();
+    expect(await lock.read(5000)).toBeUndefined();
     const record = { holder: 'a', writer: 'w', durationMs: 1, acquiredAt: '', renewedAt: '', transitions: 0 };
-    expect(await lock.write(record, undefined, 1000)).toMatchObject({ holder: 'a' });
-    expect(await lock.read(1000)).toMatchObject({ holder: 'a' });
+    expect(await lock.write(record, undefined, 5000)).toMatchObject({ holder: 'a' });
+    expect(await lock.read(5000)).toMatchObject({ holder: 'a' });
   });
 });
