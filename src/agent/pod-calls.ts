@@ -47,6 +47,8 @@ export interface PodCallsOptions {
   intervalMs?: number | undefined;
   /** How long a request of the agent waits for the router; default 2 s. */
   answerWithinMs?: number | undefined;
+  /** The deadline of one request to the router; default 2 s. */
+  timeoutMs?: number | undefined;
 }
 
 /** The calls of this pod, as the agent names them, and all traffic with the router about them. */
@@ -80,6 +82,7 @@ export class PodCalls {
       apiKey: config.apiKey,
       clock: options.clock,
       fetch: routerFetch(config),
+      timeoutMs: options.timeoutMs,
       breaker: { openMs: breakerOpenMs },
       onEvent: (event) => this.#onEvent(event),
     });

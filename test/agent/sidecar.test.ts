@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { describeOneEngine, findOnPath } from '../support/engines.js';
+import { onOwnPort } from '../support/ports.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { SkippingClock } from '../support/skipping-clock.js';
 import { type TcpProxy, tcpProxy } from '../support/tcp-proxy.js';
@@ -15,7 +16,8 @@ import { until } from '../support/until.js';
 import { type Sidecar, startSidecar } from './support.js';
 
 const twoCalls = JSON.stringify({ gold: { type: 'shared', target: 1, max_concurrent: 2 } });
-const env = { STATIC_PODS: 'gold-1=gold', TIER_CONFIG: twoCalls, REPORT_GRACE: '2s' };
+/** An ended call is remembered for the grace: longer than the process may be paused before the next report. */
+const env = { STATIC_PODS: 'gold-1=gold', TIER_CONFIG: twoCalls, REPORT_GRACE: '5s' };
 
 describeOneEngine('the sidecar', (engine) => {
   let router: TestRouter;
@@ -278,9 +280,9 @@ describeOneEngine('the sidecar', (engine) => {
 
   describe('the health address of the agent', () => {
     let agent: Server;
-    const listen = () =>
-      new Promise<void>((resolve) => {
-        agent.listen((agent.address() as AddressInfo | null)?.port ?? 0, '127.0.0.1', resolve);
+    const listen = (port: number) =>
+      new Promise<void>((resolve, reject) => {
+        agent.once('error', reject).listen(port, '127.0.0.1', resolve);
       });
     const die = () => {
       agent.close();
@@ -288,7 +290,7 @@ describeOneEngine('the sidecar', (engine) => {
     };
     beforeEach(async () => {
       agent = createServer((_, response) => response.writeHead(503).end());
-      await listen();
+      await onOwnPort(listen);
     });
     afterEach(die);
     const healthUrl = () => `http://127.0.0.1:${(agent.address() as AddressInfo).port}/health`;

@@ -23,6 +23,15 @@ async function opened(): Promise<Fixture> {
   return all;
 }
 
+/** Renewals of CA0, CA1 and CA2, each with its answer: on three connections they may arrive in any order. */
+function heldRenewals({ router, client }: Fixture) {
+  const answers = [deferred(), deferred(), deferred()];
+  const { otherwise } = router;
+  router.otherwise = (request) =>
+    answers[Number(String(request.body.call_sid).slice(2))]?.reply ?? otherwise(request);
+  return { answers, renewals: answers.map((_, i) => client.renew(`CA${i}`)) };
+}
+
 function changes(events: Fixture['events']): string[] {
   return events.flatMap((event) => (event.type === 'breaker' ? [`${event.from} > ${event.to}`] : []));
 }
@@ -148,11 +157,10 @@ describe('half open', () => {
   });
 
   it('lets three through at a time and refuses the fourth without a request', async () => {
-    const { router, clock, client } = await opened();
+    const all = await opened();
+    const { router, clock, client } = all;
     clock.advance(30_000);
-    const trials = [deferred(), deferred(), deferred()];
-    router.queue.push(...trials.map((trial) => trial.reply));
-    const renewals = trials.map((_, i) => client.renew(`CA${i}`));
+    const { answers: trials, renewals } = heldRenewals(all);
     await eventually(() => expect(router.received).toHaveLength(3));
     await expect(client.renew('CA9')).rejects.toMatchObject({ reason: 'breaker_open', attempts: 0 });
     trials[0]?.answer(renewed(clock));
@@ -167,10 +175,10 @@ describe('half open', () => {
   });
 
   it('ignores responses to requests from before it opened', async () => {
-    const { router, clock, client } = await fixture({ retries: 0, timeoutMs: 60_000 });
-    const late = [deferred(), deferred(), deferred()];
-    router.queue.push(...late.map((one) => one.reply));
-    const lateRenewals = late.map((_, i) => client.renew(`CA${i}`).catch(() => {}));
+    const all = await fixture({ retries: 0, timeoutMs: 60_000 });
+    const { router, clock, client } = all;
+    const { answers: late, renewals } = heldRenewals(all);
+    const lateRenewals = renewals.map((renewal) => renewal.catch(() => {}));
     await eventually(() => expect(router.received).toHaveLength(3));
     router.otherwise = () => down;
     for (let i = 0; i < 5; i++) await client.renew('CA3').catch(() => {});

@@ -100,7 +100,8 @@ export async function fixture(options: Partial<ClientOptions> = {}): Promise<Fix
 
 /** Polls until `assertion` holds. */
 export function eventually<T>(assertion: () => T): Promise<T> {
-  return vi.waitFor(assertion, { timeout: 5000, interval: 2 });
+  // As long as `until` waits: a busy machine may pause this process.
+  return vi.waitFor(assertion, { timeout: 40_000, interval: 2 });
 }
 
 export function failure(status: number, code: string, headers: Record<string, string> = {}): Reply {

@@ -271,6 +271,7 @@ describe('a stream', () => {
       send(chunk);
       await until(() => clock.timersMs[0] === 150, 'the timeout has restarted');
     }
+    await until(() => got.length === 3, 'all lines are read');
     clock.advance(149);
     expect(clock.timersMs).toEqual([1]);
     clock.advance(1);

@@ -142,7 +142,8 @@ export type RouterStep =
 
 /**
  * Waits until the router's state is so: exactly these live calls; the pod drains or not; the lease of every live call was
- * renewed this many more times; this many reports have reached the proxy since the failover.
+ * renewed this many more times (the client may not have the answer to the last renewal yet); this many reports have reached
+ * the proxy since the failover.
  */
 export interface UntilStep {
   until: { live?: string[]; draining?: boolean; renewals?: number; reports?: number };

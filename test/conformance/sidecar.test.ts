@@ -56,14 +56,18 @@ class SidecarSession implements Session {
   }
 }
 
-async function open({ url, apiKey, agent }: Target): Promise<Session> {
+async function open({ url, apiKey, client, agent }: Target): Promise<Session> {
   const config = loadAgentConfig({
     SMART_ROUTER_URL: url,
     SMART_ROUTER_API_KEY: apiKey,
     POD_NAME: agent?.pod ?? '',
     AGENT_PORT: '0',
   });
-  const running = await startAgent(config, { write: () => {}, intervalMs: agent?.interval_ms ?? 0 });
+  const running = await startAgent(config, {
+    write: () => {},
+    intervalMs: agent?.interval_ms ?? 0,
+    timeoutMs: client.timeout_ms,
+  });
   const session = new SidecarSession(running);
   // It has read the calls of its pod: those of the case are new to it.
   await until(async () => (await session.ask('GET', '/ready')).status === 'ready', 'the sidecar is ready');

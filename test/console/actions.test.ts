@@ -171,7 +171,7 @@ describeBrowser('the console in an operator’s hands', (browser) => {
 
     it('shows since when events are stored', async () => {
       const page = await open('recovery');
-      await page.getByText(/^stored only since \d\d:\d\d:\d\d$/).waitFor();
+      await page.getByText(/^stored only since (\d+ \w+ )?\d\d:\d\d:\d\d$/).waitFor();
       await page.getByText(/earlier events are not stored/).waitFor();
       // An event from before the period: nothing of it is missing.
       await page.route('**/api/v1/events/search?*before=*', (route) => {

@@ -227,7 +227,7 @@ describeBrowser('the console of the demo', (browser) => {
     const routers = () => demo.children.filter(isRouter);
     await until(() => routers().length === 3, 'all three run', waitMs);
     for (const pid of routers()) process.kill(pid, 'SIGKILL');
-    await page.getByText(/^Stale since \d\d:\d\d:\d\d, reconnecting$/).waitFor();
+    await page.getByText(/^Stale since (\d+ \w+ )?\d\d:\d\d:\d\d, reconnecting$/).waitFor();
     await page.getByText(/^Stale since/).waitFor({ state: 'detached' });
     await page.goto(`${demo.url}/#/calls`);
     await until(async () => (await post('/allocate', { call_sid: 'CA-back' })).ok, 'calls are taken', waitMs);

@@ -198,7 +198,9 @@ describeBrowser('the console', (browser) => {
     it('shows that a call is unknown', async () => {
       const page = await open('calls/CA-never');
       const panel = page.getByRole('complementary', { name: 'Call CA-never' });
-      await panel.getByText(/^No live call has this id.*Events are stored since \d\d:\d\d:\d\d\.$/).waitFor();
+      await panel
+        .getByText(/^No live call has this id.*Events are stored since (\d+ \w+ )?\d\d:\d\d:\d\d\.$/)
+        .waitFor();
       expect(await panel.getByRole('alert').count()).toBe(0);
       expect(page.problems.splice(0).join()).toContain('404');
     });
