@@ -4,11 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { checkKubernetes } from '../../src/cli/doctor/kubernetes.js';
-import { systemClock } from '../../src/clock.js';
+import { type Clock, systemClock } from '../../src/clock.js';
 import { connectKubernetes } from '../../src/cluster/kubernetes/api.js';
 import { loadConfig } from '../../src/config/config.js';
 import { KubernetesLock } from '../../src/leadership/kubernetes-lock.js';
 import { type Cluster, type ClusterOptions, startCluster } from '../support/cluster.js';
+import { ManualClock } from '../support/manual-clock.js';
+import { until } from '../support/until.js';
 import { startScripted } from './support.js';
 
 let folder: string;
@@ -35,15 +37,20 @@ async function start(options: Partial<ClusterOptions> = {}): Promise<Cluster> {
 }
 
 /** Each check by its name, without the word that they all begin with. */
-async function examine(kubeconfig: string, env: NodeJS.ProcessEnv = {}, timeoutMs = 5000) {
+async function examine(kubeconfig: string, env: NodeJS.ProcessEnv = {}, timeoutMs = 5000, clock?: Clock) {
   const file = join(folder, 'config');
   writeFileSync(file, kubeconfig);
-  return examineAt(file, env, timeoutMs);
+  return examineAt(file, env, timeoutMs, clock);
 }
 
-async function examineAt(file: string, env: NodeJS.ProcessEnv = {}, timeoutMs = 5000) {
+async function examineAt(
+  file: string,
+  env: NodeJS.ProcessEnv = {},
+  timeoutMs = 5000,
+  clock: Clock = systemClock,
+) {
   const config = loadConfig({ KUBECONFIG: file, ...env }, 'serve');
-  const checks = await checkKubernetes(config, systemClock, timeoutMs);
+  const checks = await checkKubernetes(config, clock, timeoutMs);
   return Object.fromEntries(
     checks.map(({ name, ...rest }) => [name.replace(/^kubernetes ?/, '') || 'server', rest]),
   );
@@ -185,9 +192,14 @@ describe('doctor with POD_SOURCE=kubernetes', () => {
   });
 
   it('ends in time if the API server does not answer', async () => {
-    const { kubeconfig, faults } = await start();
+    const { kubeconfig, faults, requests } = await start();
     faults.failRequests({ hang: true });
-    const checks = await examine(kubeconfig, {}, 300);
+    // The version must come in time.
+    const clock = new ManualClock();
+    const examined = examine(kubeconfig, {}, 300, clock);
+    await until(() => requests.used().length === 3, 'pods, watch and lease are requested');
+    clock.advance(2000);
+    const checks = await examined;
     expect([checks.pods?.status, checks.watch?.status, checks.lease?.status]).toEqual([
       'fail',
       'fail',

@@ -349,7 +349,7 @@ describe('doctor', () => {
 
   it('does not blame the keys while the store of the router is down', async () => {
     const other = await startEmbeddedValkey();
-    const lone = await startTestRouter(other.url, keys);
+    const lone = await startTestRouter(other.url, { ...keys, REDIS_COMMAND_TIMEOUT: '1s' });
     try {
       await other.stop();
       const { of } = await examine({ REDIS_URL: other.url, ...keys }, `--url ${lone.url}`);

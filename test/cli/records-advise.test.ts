@@ -33,7 +33,8 @@ describeOnePostgres('records advise', (postgres) => {
     const { code, stdout, stderr } = await advise('', url);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toContain(`the router at ${router.url}, and the database\n`);
-    expect(stdout).toMatch(/^timeout +30s instead of 5m: 99 of 100 records take up to 1s; three times/m);
+    // More than 1s if the machine was busy.
+    expect(stdout).toMatch(/^timeout +30s instead of 5m: 99 of 100 records take up to \ds; three times/m);
     expect(stdout).toMatch(/^stuck\.after +1h, keep it: it only concerns rows that other programs set/m);
     expect(documentOf(await advise(' --json', url))).toMatchObject({
       success: true,

@@ -154,6 +154,9 @@ export const routerEnv: NodeJS.ProcessEnv = {
   METRICS_PORT: 'off',
   REDIS_URL: 'embedded',
   LEADER_ELECTION_ENABLED: 'false',
+  // A busy machine is not a store that does not answer.
+  REQUEST_TIMEOUT: '20s',
+  REDIS_COMMAND_TIMEOUT: '15s',
   // With many tests on a few cores every event loop is late; other tests cover overload.
   OVERLOAD_DELAY: 'off',
 };

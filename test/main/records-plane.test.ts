@@ -222,7 +222,8 @@ describeOnePostgres('serve with a database', (postgres) => {
     // The one that was in work met the crash: it failed for its own transaction, or went through.
     const job = await until(async () => {
       const found = await jobOf(pool, waiting);
-      return found.status !== 'Processing' && found;
+      // Queued: the recovery has put it back.
+      return !['Processing', 'Queued'].includes(found.status) && found;
     }, 'it has an end');
     expect(['Completed', 'Failed']).toContain(job.status);
   });

@@ -132,5 +132,6 @@ describeOneEngine('losing all of the store under load', (engine) => {
       return idle();
     }, 'no call is left');
     expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
-  });
+    // Three losses in one test.
+  }, 150_000);
 });

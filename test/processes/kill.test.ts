@@ -100,7 +100,12 @@ describeOneEngine('killing routers', (engine) => {
 
   it('a killed leader is replaced, with a new epoch, and calls that are not renewed end', async () => {
     // The calls are allocated and then renewed within it, and one must end by it.
-    const lease = { ...patient, LEASE_TTL: '6s' };
+    const lease = {
+      ...{ ...patient, LEASE_TTL: '6s' },
+      // Longer than the second router's start keeps the first one from renewing its term.
+      LEADER_ELECTION_DURATION: '6s',
+      LEADER_ELECTION_RENEW_DEADLINE: '4s',
+    };
     const first = await start(lease);
     const second = await start(lease);
     expect(await leads(first)).toBe(true);
@@ -112,9 +117,8 @@ describeOneEngine('killing routers', (engine) => {
     await first.signal('SIGKILL');
     await until('the sweep continues', async () => {
       expect((await renew(second, 'live')).status).toBe(200);
-      return (await second.get('/api/v1/calls/abandoned')).status === 404;
+      return (await second.get('/api/v1/calls/abandoned')).status === 404 && leads(second);
     });
-    expect(await leads(second)).toBe(true);
     expect(second.logged('leader: managing the pools')).toHaveLength(1);
     expect(Number(await engine.redis.get('voice:leader:epoch'))).toBeGreaterThan(epoch);
     expect((await second.get('/api/v1/calls/live')).status).toBe(200);
@@ -191,8 +195,11 @@ class Load {
         if (body.pod_name !== pod_name || body.fence !== fence || !body.was_existing) {
           this.#say(sid, `had ${pod_name} with fence ${fence}`, again);
         }
-      } else if (again?.status && again.status !== 200 && !busy.includes(again.body.code ?? ''))
-        this.#say(sid, 'again', again);
+      } else if (again?.status && again.status !== 200 && !busy.includes(again.body.code ?? '')) {
+        // After the lease another call may have the pod.
+        const isOver = again.body.code === 'no_pods' && performance.now() > ownedUntilMs;
+        if (!isOver) this.#say(sid, 'again', again);
+      }
     }
     await pause(this.#random() * 200);
     if (number % 20 === 0) {

@@ -22,7 +22,11 @@ describeOneEngine('a request given up while its router was frozen', (engine) => 
   let other: RouterProcess;
   beforeEach(async () => {
     const start = (name: string) =>
-      startRouter({ REDIS_URL: engine.url, STATIC_PODS: 'gold-1=gold', POD_NAME: name });
+      startRouter({
+        ...{ REDIS_URL: engine.url, STATIC_PODS: 'gold-1=gold', POD_NAME: name },
+        // A busy machine is not a store that does not answer.
+        ...{ REQUEST_TIMEOUT: '20s', REDIS_COMMAND_TIMEOUT: '15s' },
+      });
     still = await start('r-0');
     other = await start('r-1');
   });

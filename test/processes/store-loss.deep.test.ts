@@ -21,6 +21,8 @@ import { type TcpProxy, tcpProxy } from '../support/tcp-proxy.js';
 
 const podCount = 6;
 const requestTimeoutMs = 3000;
+/** LEASE_TTL of `quickTimes`. */
+const leaseMs = 2000;
 /** Long enough for several processes on two busy cores. */
 const slackMs = 10_000;
 const env = {
@@ -236,7 +238,7 @@ describeEngines('losing the store', (engine) => {
     expect(await checkInvariants(engine.redis, { settled: true })).toEqual([]);
   });
 
-  it('a connection that died without a reset is replaced', { timeout: 40_000 }, async () => {
+  it('a connection that died without a reset is replaced', async () => {
     const proxy = await tcpProxy(engine.port);
     const router = await startBehind(proxy);
     proxy.strand();
@@ -367,8 +369,9 @@ class Load {
         await pause(20);
         const releaseMs = performance.now();
         const { status, text } = this.#note(releaseMs, await release(this.#router, sid, given.body.fence));
-        // Lost with the store, or released by a request whose reply was lost.
-        const lost = startMs < this.backMs && performance.now() > this.lossMs;
+        // Lost with the store, released by a request whose reply was lost, or later than the lease on a busy machine.
+        const nowMs = performance.now();
+        const lost = (startMs < this.backMs && nowMs > this.lossMs) || nowMs > startMs + leaseMs;
         if (status === 404 && !lost) this.problems.push(`${sid}: ${text}`);
       } else await pause(20);
     }
