@@ -412,7 +412,9 @@ describe.skipIf(!installed)('the embedded PostgreSQL of another process (needs t
         expect(await query(url, 'SELECT 1'), run).toEqual([[1]]);
         const [copy = '', ...others] = readdirSync(temporary).filter((name) => /postgres-\d/.test(name));
         expect(others).toEqual([]);
-        expect(processesNaming(`${temporary}/${copy}/native/bin/postgres -D ${data}`)).toHaveLength(1);
+        // A process that it has just forked has its arguments for a moment.
+        const program = `${temporary}/${copy}/native/bin/postgres -D ${data}`;
+        await until(() => processesNaming(program).length === 1, 'one process is the server');
         child.kill('SIGKILL');
         await until(() => processesNaming(data).length === 0, 'the server has ended');
       }

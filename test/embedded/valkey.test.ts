@@ -9,6 +9,7 @@ import { Redis, type RedisOptions } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type EmbeddedValkey, startEmbeddedValkey } from '../../src/embedded/valkey.js';
 import { ConfigError } from '../../src/errors.js';
+import { onOwnPort } from '../support/ports.js';
 import { until } from '../support/until.js';
 
 const cleanups: (() => unknown)[] = [];
@@ -232,7 +233,7 @@ describe('starting and stopping', () => {
   });
 
   it('frees its port when stopped, and may be stopped again', async () => {
-    const first = await start();
+    const first = await onOwnPort((port) => start({ port }));
     await client(first.port).set('key', 'value');
     await Promise.all([first.stop(), first.stop()]);
     await first.stop();
@@ -241,7 +242,7 @@ describe('starting and stopping', () => {
   });
 
   it('serves clients that were there before it was ready', async () => {
-    const first = await start();
+    const first = await onOwnPort((port) => start({ port }));
     await first.stop();
     const impatient = Array.from({ length: 20 }, () =>
       client(first.port, { retryStrategy: () => 1, maxRetriesPerRequest: null }),

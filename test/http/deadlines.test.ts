@@ -127,7 +127,7 @@ describeEngines('deadlines', (engine) => {
 
   it('an allocate that is done after its answer was due gives its pod back', async () => {
     // The store answers within its own limit, but later than the request may take.
-    router = await startTestRouter(engine.url, { REQUEST_TIMEOUT: '2s', REDIS_COMMAND_TIMEOUT: '2s' });
+    router = await startTestRouter(engine.url, { REQUEST_TIMEOUT: '3s', REDIS_COMMAND_TIMEOUT: '3s' });
     const real = router.context.router.allocate.bind(router.context.router);
     const giveBack = vi.spyOn(router.context.router, 'giveBack');
     vi.spyOn(router.context.router, 'allocate').mockImplementation(async (request) => {

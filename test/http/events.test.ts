@@ -102,7 +102,8 @@ describeEngines('events', (engine) => {
   });
 
   it('are resumed without a gap by a listener that lost the store', async () => {
-    router = await startTestRouter(engine.url, { REQUEST_TIMEOUT: '400ms', REDIS_COMMAND_TIMEOUT: '400ms' });
+    // What must succeed has this time too.
+    router = await startTestRouter(engine.url, { REQUEST_TIMEOUT: '3s', REDIS_COMMAND_TIMEOUT: '3s' });
     const first = await hear('?since=0');
     await router.post('/allocate', { call_sid: 'CA1' });
     await heard(first, (await kept()).at(-1));

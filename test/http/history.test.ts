@@ -1,5 +1,6 @@
 /** The history over HTTP: what all replicas counted, told by any of them. */
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
+import { readCounts } from '../../src/calls/history/counts.js';
 import type { Point } from '../../src/calls/history/points.js';
 import { parseRow, withoutDuplicates } from '../../src/calls/history/rows.js';
 import { describeEngines, nativeAvailable, redisCluster } from '../support/engines.js';
@@ -60,7 +61,10 @@ describeEngines('the history', (engine) => {
 
   it('continues after an outage of the store: nothing is lost or counted twice, no loop crashes', async () => {
     const router = await start('router-a', impatient);
-    await router.post('/allocate', { call_sid: 'CA1' });
+    await until(
+      async () => (await router.post('/allocate', { call_sid: 'CA1' })).status === 200,
+      'CA1 has a pod',
+    );
     await looked(router);
     await engine.pause();
     expect((await router.post('/allocate', { call_sid: 'CA2' })).status).toBe(503);
@@ -72,12 +76,21 @@ describeEngines('the history', (engine) => {
     ]);
     expect(alerts.status).toBe(200);
     await engine.resume();
-    await looked(router);
-    expect(await total('errors')).toBe(1);
-    expect(await total('allocated')).toBe(1);
+    const counted = await readCounts(router.context.metrics);
+    expect(counted.errors).toBeGreaterThan(0);
+    // The router connects again first: its first rows may fail.
+    await until(async () => {
+      await looked(router);
+      return (await total('errors')) > 0;
+    }, 'it writes rows again');
+    expect(await total('errors')).toBe(counted.errors);
+    expect(await total('allocated')).toBe(counted.allocated);
     expect(router.context.history.loop.state).toMatchObject({ crashes: 0, last_error: null });
-    const { body } = await router.get('/history?minutes=1');
-    expect((body.points as Point[]).some(({ errors }) => errors > 0)).toBe(true);
+    const points = await until(
+      async () => (await router.get('/history?minutes=1')).body.points as Point[] | undefined,
+      'the history is read',
+    );
+    expect(points.some(({ errors }) => errors > 0)).toBe(true);
   });
 
   it('covers the requested minutes, in steps that give at most 360 points', async () => {
@@ -96,7 +109,8 @@ describeEngines('the history', (engine) => {
   });
 
   it('is read once for equal requests, and for at most four different ones at a time', async () => {
-    const router = await start('router-a', impatient);
+    // Long enough for all of them to arrive before the first is given up.
+    const router = await start('router-a', { REQUEST_TIMEOUT: '3s', REDIS_COMMAND_TIMEOUT: '3s' });
     await looked(router);
     await engine.pause();
     const same = Array.from({ length: 20 }, () => router.get('/history?minutes=360'));

@@ -28,8 +28,11 @@ describeOneEngine('calls that wait for a pod', (engine) => {
   };
   const ask = (router: TestRouter, call_sid: string, wait = '0s', merchant_id?: string) =>
     router.post('/allocate', { call_sid, wait, ...(merchant_id ? { merchant_id } : {}) });
-  const open = (router: TestRouter, count: number) =>
-    until(() => router.context.queue.openRequests === count, `${count} requests wait`);
+  const open = async (router: TestRouter, count: number) => {
+    await until(() => router.context.queue.openRequests === count, `${count} requests wait`);
+    // They are open before the store knows their calls: it replies to this request after theirs.
+    await router.get('/status');
+  };
   const metric = async (router: TestRouter, line: string) =>
     (await router.get('/metrics')).text.includes(`\nsmart_router_${line}\n`);
   /** As after `max_wait`. */
