@@ -30,7 +30,10 @@ export async function openEngine(config: Config, clock: Clock) {
     await flush().catch((error: unknown) => {
       connection.close();
       const reason = `cannot use Redis at ${hidePassword(url)}: ${messageOf(error)}`;
-      throw new AppError('store_unavailable', `${reason}; check REDIS_URL, or unset it for an embedded store`);
+      throw new AppError(
+        'store_unavailable',
+        `${reason}; check REDIS_URL, or unset it for an embedded store`,
+      );
     });
   return {
     url,

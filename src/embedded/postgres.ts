@@ -153,7 +153,7 @@ async function onFreePort(start: (port: number) => Promise<Server>): Promise<Ser
   }
 }
 
-export async function freePort(): Promise<number> {
+async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;

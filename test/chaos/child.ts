@@ -4,7 +4,6 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, existsSync, openSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findOnPath } from '../support/engines.js';
@@ -83,27 +82,6 @@ export class Child {
     if (signal === 'SIGTERM') this.resume();
     await this.#ended;
   }
-}
-
-/**
- * Unused ports, all different. They are not ephemeral ports of the system: a process that is stopped and
- * started again would find its port taken by any connection of any program.
- */
-export async function freePorts(count: number): Promise<number[]> {
-  const found = new Set<number>();
-  while (found.size < count) {
-    const port = 15_000 + Math.floor(Math.random() * 15_000);
-    if (await isFree(port)) found.add(port);
-  }
-  return [...found];
-}
-
-function isFree(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once('error', () => resolve(false));
-    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
-  });
 }
 
 export function wait(ms: number): Promise<void> {

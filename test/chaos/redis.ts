@@ -10,8 +10,9 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { findOnPath } from '../support/engines.js';
+import { freePorts } from '../support/ports.js';
 import { until } from '../support/until.js';
-import { Child, freePorts } from './child.js';
+import { Child } from './child.js';
 
 export interface Folders {
   logs: string;

@@ -7,9 +7,10 @@ import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import type { HistoryWriter } from '../history/writer.js';
 import type { Cluster } from '../support/cluster.js';
+import { freePorts } from '../support/ports.js';
 import { openTcpProxy, type TcpProxy } from '../support/tcp-proxy.js';
 import type { Attack } from './attackers.js';
-import { Child, freePorts, root } from './child.js';
+import { Child, root } from './child.js';
 import type { Store } from './redis.js';
 import { apiKey, env, times } from './times.js';
 

@@ -4,8 +4,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { freePort } from '../../src/embedded/postgres.js';
 import { type Engine, findOnPath, setupReason, startPreferred } from '../support/engines.js';
+import { freePorts } from '../support/ports.js';
 import { startTestRouter, type TestRouter } from '../support/router.js';
 import { until } from '../support/until.js';
 import { root } from './manifests.js';
@@ -53,7 +53,7 @@ suite(`a Prometheus with the shipped rules${reason}`, () => {
   beforeAll(async () => {
     engine = await startPreferred();
     router = await startTestRouter(engine.url);
-    port = await freePort();
+    [port = 0] = await freePorts(1);
     const targets = [{ targets: [new URL(router.url).host] }];
     const config = {
       global: { scrape_interval: '1s', scrape_timeout: '1s', evaluation_interval: '1s' },

@@ -6,11 +6,12 @@ import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { createSocket, type Socket as UdpSocket } from 'node:dgram';
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, request, type Server } from 'node:http';
-import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { findOnPath, setupReason } from '../support/engines.js';
+import { freePorts } from '../support/ports.js';
 import { until } from '../support/until.js';
 import { readText } from './manifests.js';
 
@@ -31,7 +32,7 @@ suite(`the proxy${reason}`, () => {
   beforeAll(async () => {
     dns = await startDns(asked);
     agent = await startAgent();
-    port = await freePort();
+    [port = 0] = await freePorts(1);
     const values: Record<string, string> = {
       LISTEN_PORT: `127.0.0.1:${port}`,
       NGINX_LOCAL_RESOLVERS: `127.0.0.1:${dns.address().port}`,
@@ -171,12 +172,4 @@ async function startAgent(): Promise<Server> {
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return server;
-}
-
-async function freePort(): Promise<number> {
-  const server = createTcpServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }

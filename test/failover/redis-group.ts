@@ -6,9 +6,10 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
-import { Child, freePorts } from '../chaos/child.js';
+import { Child } from '../chaos/child.js';
 import { type Folders, quiet, RedisServer } from '../chaos/redis.js';
 import { findOnPath } from '../support/engines.js';
+import { freePorts } from '../support/ports.js';
 import { openTcpProxy, type TcpProxy } from '../support/tcp-proxy.js';
 import { until } from '../support/until.js';
 

@@ -1,8 +1,9 @@
 /** Two routers as an operator starts them, and requests to either of them, which the history keeps. */
 import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
-import { Child, freePorts, root } from '../chaos/child.js';
+import { Child, root } from '../chaos/child.js';
 import type { HistoryWriter } from '../history/writer.js';
+import { freePorts } from '../support/ports.js';
 import { until } from '../support/until.js';
 import { apiKey } from './settings.js';
 
