@@ -115,7 +115,7 @@ describe('a response', () => {
   it('is not read further than needed, and its connection is closed', async () => {
     const url = web.on('/endless', (response) => {
       response.writeHead(200);
-      const more = () => response.destroyed || response.write('x'.repeat(1000), more);
+      const more = (error?: unknown) => error || response.destroyed || response.write('x'.repeat(1000), more);
       more();
     });
     const first = await fetcher().get(url, request(), async ({ body }) => {
