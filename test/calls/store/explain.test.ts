@@ -143,6 +143,8 @@ describeEngines('explain', (engine) => {
     const hold = step.holds ? holdRules({ queue: step.merchant, priority, maxWaiting }) : undefined;
     const wanted = { merchantId: step.merchant, hold, wasHeld: step.wasHeld };
     const chain = chains[step.chain] ?? [];
+    // A call that waited may have its pod already: what has happened to the pod since does not matter.
+    const had = await engine.redis.hget(`voice:call:${step.sid}`, 'pod_name').catch(() => null);
     const before = await writesOf(engine.redis);
     const told: Explanation | string = await codeOf(store.calls.explain(request(step.sid, chain, wanted)));
     expect(await writesOf(engine.redis)).toBe(before);
@@ -154,7 +156,7 @@ describeEngines('explain', (engine) => {
     const given = await codeOf(store.ask(step.sid || `new at ${store.nowMs()} ${before}`, chain, wanted));
     if (typeof told === 'string' || typeof given === 'string') return expect(told).toBe(given);
     expect(comparable(told.outcome)).toEqual(comparable(given));
-    if (!named || named.wasExisting) return;
+    if (!named || named.wasExisting || had === named.podName) return;
     expect(home).toBe(named.sourcePool.replace('pool:', ''));
     expect([null, 'flapping']).toContain(suspended);
   }
