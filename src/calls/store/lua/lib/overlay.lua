@@ -4,7 +4,7 @@
 local store, copies = redis, {}
 local WRONG_TYPE = { err = 'WRONGTYPE Operation against a key holding the wrong kind of value' }
 local KINDS = { H = 'hash', Z = 'zset', S = 'set' }
-local SIZES = { hash = 'HLEN', zset = 'ZCARD', set = 'SCARD', string = 'EXISTS' }
+local SIZES = { hash = 'HLEN', zset = 'ZCARD', set = 'SCARD' }
 local GETTERS = { hash = 'HGET', zset = 'ZSCORE', set = 'SISMEMBER' }
 
 local function text(value)
@@ -47,8 +47,9 @@ local function remove(copy, key, ...)
   return removed
 end
 
+-- Of a key that no script writes (a wrong type): 1, it exists.
 local function size(copy, key)
-  return (copy.is_new and 0 or store.call(SIZES[copy.kind], key)) + copy.added
+  return (copy.is_new and 0 or store.call(SIZES[copy.kind] or 'EXISTS', key)) + copy.added
 end
 
 -- At most `max` members of a set, in no order.
