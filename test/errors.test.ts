@@ -62,7 +62,7 @@ describe('the message of the cause', () => {
     expect(messageWithCauseOf(failure)).toMatch(/^fetch failed: .+/);
   });
 
-  it('is left out if the message contains it, or if it is no error', () => {
+  it('is left out if the message contains it or it is not an Error', () => {
     expect(messageWithCauseOf(new Error('no session: closed', { cause: new Error('closed') }))).toBe(
       'no session: closed',
     );

@@ -84,7 +84,8 @@ export class Plane implements RecordsPlane {
   #opening: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
   #isOpen = false;
-  #error: string | null = 'the database has not been opened yet';
+  /** Of the last attempt to open the database. */
+  #error: string | null = null;
 
   /** Loads the workflows, without a server; throws a ConfigError with their problems. */
   static async create(config: RecordsConfig, parts: RecordsParts): Promise<Plane> {
@@ -143,7 +144,7 @@ export class Plane implements RecordsPlane {
       paused: isPaused,
       braked: isBraked,
       cleanup: this.#config.zombieCleanupEnabled,
-      error: this.#error ?? lastError ?? (this.#disabled.length > 0 ? this.#disabled.join('; ') : null),
+      error: this.#problem ?? lastError ?? (this.#disabled.length > 0 ? this.#disabled.join('; ') : null),
       workflows: this.#workflows.map(({ name }) => {
         const found = stuck?.get(name);
         return {
@@ -161,11 +162,15 @@ export class Plane implements RecordsPlane {
 
   operations(): RemoteOperations {
     if (!this.#isOpen || !this.#work) {
-      throw new AppError('database_unavailable', `the database is not open: ${this.#error}`, {
+      throw new AppError('database_unavailable', `the database is not open: ${this.#problem}`, {
         retryAfterSeconds: 5,
       });
     }
     return this.#work.operations;
+  }
+
+  get #problem(): string | null {
+    return this.#error ?? (this.#isOpen ? null : 'the database has not been opened yet');
   }
 
   start(): void {
@@ -184,6 +189,7 @@ export class Plane implements RecordsPlane {
       const pauseMs = backoff.after(0);
       try {
         await this.#open();
+        this.#error = null;
         return;
       } catch (error) {
         if (signal.aborted) return;
@@ -211,7 +217,6 @@ export class Plane implements RecordsPlane {
     const { loop, recovery } = this.#work;
     await loop.start();
     this.#isOpen = true;
-    this.#error = null;
     if (this.#config.zombieCleanupEnabled) await recovery.start();
     else this.#look.start();
     this.#reporter?.start();

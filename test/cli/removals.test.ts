@@ -1,7 +1,7 @@
 /** The removal brake from the command line. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { RunningRouter } from '../../src/main/router.js';
-import { assignmentOf } from '../../src/pool/registration.js';
+import { holdGhosts } from '../support/held-removals.js';
 import { until } from '../support/until.js';
 import { documentOf, runner, startTestRouter, useStore } from './support.js';
 
@@ -14,24 +14,8 @@ beforeEach(async () => {
 });
 afterEach(() => router.stop());
 
-/** More pods than the four that STATIC_PODS names: the next list misses more than half of all. */
-async function holdGhosts(): Promise<void> {
-  const { pools, settings, leadership } = router.context;
-  const ghosts = ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'].map((name) => ({
-    name,
-    uid: '',
-    pool: 'pool:basic' as const,
-    suspended: '' as const,
-    mustReport: false,
-    metadata: '{}',
-  }));
-  await pools.register('', ghosts, assignmentOf(settings.tiers));
-  leadership.nudge();
-  await until(async () => (await pools.removals()).held.length === ghosts.length, 'they are held');
-}
-
 it('removals list names held pods and the next step, and status has a line', async () => {
-  await holdGhosts();
+  await holdGhosts(router);
   const { code, stdout, stderr } = await run('removals list');
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toMatch(/^POD +REMOVAL$/m);
@@ -47,7 +31,7 @@ it('removals list names held pods and the next step, and status has a line', asy
 });
 
 it('removals confirm prints the count, and the leader removes the pods', async () => {
-  await holdGhosts();
+  await holdGhosts(router);
   const { code, stdout, stderr } = await run('removals confirm');
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toBe('5 removals confirmed; the leader removes the pods in its next round\n');

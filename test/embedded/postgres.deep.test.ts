@@ -412,7 +412,7 @@ describe.skipIf(!installed)('the embedded PostgreSQL of another process (needs t
         expect(await query(url, 'SELECT 1'), run).toEqual([[1]]);
         const [copy = '', ...others] = readdirSync(temporary).filter((name) => /postgres-\d/.test(name));
         expect(others).toEqual([]);
-        // A process that it has just forked has its arguments for a moment.
+        // A process that the server has just forked shows the server's arguments for a moment.
         const program = `${temporary}/${copy}/native/bin/postgres -D ${data}`;
         await until(() => processesNaming(program).length === 1, 'one process is the server');
         child.kill('SIGKILL');

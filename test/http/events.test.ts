@@ -102,7 +102,7 @@ describeEngines('events', (engine) => {
   });
 
   it('are resumed without a gap by a listener that lost the store', async () => {
-    // What must succeed has this time too.
+    // Requests that must succeed have this limit too.
     router = await startTestRouter(engine.url, { REQUEST_TIMEOUT: '3s', REDIS_COMMAND_TIMEOUT: '3s' });
     const first = await hear('?since=0');
     await router.post('/allocate', { call_sid: 'CA1' });

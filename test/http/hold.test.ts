@@ -30,7 +30,7 @@ describeOneEngine('calls that wait for a pod', (engine) => {
     router.post('/allocate', { call_sid, wait, ...(merchant_id ? { merchant_id } : {}) });
   const open = async (router: TestRouter, count: number) => {
     await until(() => router.context.queue.openRequests === count, `${count} requests wait`);
-    // They are open before the store knows their calls: it replies to this request after theirs.
+    // A request counts as open before the store has its call. The store replies to this one after theirs.
     await router.get('/status');
   };
   const metric = async (router: TestRouter, line: string) =>

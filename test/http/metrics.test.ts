@@ -191,7 +191,7 @@ describeOneEngine('metrics', (engine) => {
   });
 
   it('shows no gauges of state while the store is unreachable, and counts the errors', async () => {
-    // What must succeed has this time too.
+    // Requests that must succeed have this limit too.
     router = await startTestRouter(engine.url, { REQUEST_TIMEOUT: '3s', REDIS_COMMAND_TIMEOUT: '3s' });
     await router.post('/allocate', { call_sid: 'CA1' });
     expect(stateOf(await scrape())).toContain('smart_router_active_calls 1');

@@ -3,7 +3,7 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Auditor } from '../../src/calls/audit/auditor.js';
 import { reportAudit } from '../../src/pool/audit-reporter.js';
-import { connectHasty } from '../calls/hasty.js';
+import { connectWithTimeout } from '../calls/short-timeout.js';
 import { describeOneEngine } from '../support/engines.js';
 import { openStore, type TestStore } from '../support/store.js';
 
@@ -69,7 +69,7 @@ describeOneEngine('the audit of a leader', (engine) => {
   });
 
   it('a store that does not answer ends the round with an error, and the last count stays', async () => {
-    const hasty = await connectHasty(engine.url, 200);
+    const hasty = await connectWithTimeout(engine.url, 200);
     await engine.pause();
     const silent = { log: pino({ level: 'silent' }), onAudited };
     const round = reportAudit(new Auditor(hasty), silent, never);

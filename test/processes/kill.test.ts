@@ -102,7 +102,7 @@ describeOneEngine('killing routers', (engine) => {
     // The calls are allocated and then renewed within it, and one must end by it.
     const lease = {
       ...{ ...patient, LEASE_TTL: '6s' },
-      // Longer than the second router's start keeps the first one from renewing its term.
+      // The start of the second router may delay the first one's renewal of its term.
       LEADER_ELECTION_DURATION: '6s',
       LEADER_ELECTION_RENEW_DEADLINE: '4s',
     };

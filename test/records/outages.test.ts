@@ -84,7 +84,7 @@ describeOnePostgres('without a session', (postgres) => {
         }),
       ],
     });
-    // The session timeout is for the waits, not for the first use of a connection.
+    // Opened before: the session timeout is for the waits, not for the first use of a connection.
     const sessions = new Sessions({ pool, clock: systemClock });
     await Promise.all([sessions.query('SELECT 1'), sessions.query('SELECT 1')]);
     expect(pool.idleCount).toBe(2);

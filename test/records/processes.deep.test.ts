@@ -27,7 +27,7 @@ function startWorker(told: object): WorkerProcess {
       return child.exitCode !== null || child.signalCode !== null;
     },
     async end(signal) {
-      // Before that SIGTERM ends it as SIGKILL does.
+      // Before it has a handler, SIGTERM ends it as SIGKILL does.
       if (signal === 'SIGTERM')
         await until(() => worker.output.includes('ready to be stopped'), 'it has started');
       child.kill(signal);

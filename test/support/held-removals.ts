@@ -5,7 +5,7 @@ import { until } from './until.js';
 
 export const ghosts = ['ghost-1', 'ghost-2', 'ghost-3', 'ghost-4', 'ghost-5'];
 
-export async function registerGhosts({ context }: TestRouter): Promise<void> {
+export async function registerGhosts({ context }: Pick<TestRouter, 'context'>): Promise<void> {
   const pods = ghosts.map((name) => ({
     name,
     uid: '',
@@ -21,7 +21,7 @@ export async function registerGhosts({ context }: TestRouter): Promise<void> {
   );
 }
 
-export async function holdGhosts(router: TestRouter): Promise<void> {
+export async function holdGhosts(router: Pick<TestRouter, 'context'>): Promise<void> {
   const { context } = router;
   await registerGhosts(router);
   context.leadership.nudge();

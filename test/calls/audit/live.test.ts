@@ -10,7 +10,7 @@ import { AppError } from '../../../src/errors.js';
 import { describeEngines } from '../../support/engines.js';
 import { checkInvariants } from '../../support/invariants.js';
 import { holdRules, openStore, type TestStore } from '../../support/store.js';
-import { connectHasty } from '../hasty.js';
+import { connectWithTimeout } from '../short-timeout.js';
 
 const names = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}-${i}`);
 const homes: Record<string, PoolId> = {
@@ -142,7 +142,7 @@ describeEngines('the live audit', (engine) => {
   });
 
   it('rejects while the store does not answer', async () => {
-    const hasty = await connectHasty(engine.url, 300);
+    const hasty = await connectWithTimeout(engine.url, 300);
     await engine.pause();
     await expect(new Auditor(hasty).audit()).rejects.toMatchObject({ code: 'store_unavailable' });
     await engine.resume();

@@ -113,9 +113,9 @@ const asks = (
   },
   ...more,
 });
-/** Found by random scenarios, each once in some ten thousand. */
+/** Random scenarios contain each of these about once in ten thousand. */
 const examples: [Op[]][] = [
-  // A pod that is not ready when its call, which waited, asks again.
+  // A call that waited asks again when the pod that it was given is not ready.
   [
     [
       ...[
@@ -126,7 +126,7 @@ const examples: [Op[]][] = [
       ...[{ op: 'suspend', pod: 'f', reason: 'not_ready' } as const, asks('C9', 0)],
     ],
   ],
-  // Allocate ends calls of a merchant at its limit, and the list of waiting queues has a wrong type.
+  // Allocate ends expired calls of a merchant at its limit while the list of waiting queues has a wrong type.
   [
     [
       { op: 'limit', merchant: 'm2', max: 2 },
@@ -134,6 +134,14 @@ const examples: [Op[]][] = [
       asks('C6', 0, { merchant: 'm2', holds: true }),
       ...[{ op: 'spoil', key: 'pool:gold:waiting' } as const, { op: 'advance', ms: 900_000 } as const],
       ...[asks('C1', 0), { op: 'register', pod: 'a' } as const, asks('C2', 0, { merchant: 'm2' })],
+    ],
+  ],
+  // Two waiting calls with one fence.
+  [
+    [
+      { op: 'limit', merchant: 'm2', max: 3 },
+      ...[asks('C1', 3), asks('C9', 0, { merchant: 'm2' }), asks('C2', 4, { holds: true })],
+      ...[{ op: 'delete', key: 'fence' } as const, asks('C7', 4, { holds: true, maxWaiting: 3 })],
     ],
   ],
 ];

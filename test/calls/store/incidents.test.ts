@@ -7,7 +7,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { PoolStore } from '../../../src/calls/store/pool-store.js';
 import { describeEngines } from '../../support/engines.js';
 import { openStore, registration, type TestStore, testTimes } from '../../support/store.js';
-import { connectHasty } from '../hasty.js';
+import { connectWithTimeout } from '../short-timeout.js';
 
 const names = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}-${i}`);
 
@@ -82,7 +82,7 @@ describeEngines('scenarios of earlier incidents', (engine) => {
   it('C2 zombie storm: an unreachable store does not count as a missing pod', async () => {
     await store.register(['s'], 'pool:basic');
     for (const sid of ['1', '2', '3']) await store.allocate(sid, ['pool:basic']);
-    const hasty = new PoolStore(await connectHasty(engine.url, 300), testTimes.reportGraceMs);
+    const hasty = new PoolStore(await connectWithTimeout(engine.url, 300), testTimes.reportGraceMs);
     await engine.pause();
     await expect(hasty.sweep(store.epoch, 'pool:basic', 'pods', '0', 100)).rejects.toMatchObject({
       code: 'store_unavailable',

@@ -11,7 +11,7 @@ import { describeEngines, nativeAvailable, nativeRedis, redisReplica } from '../
 import { startTestRouter } from '../../support/router.js';
 import { openStore, type TestStore, testTimes } from '../../support/store.js';
 import { until } from '../../support/until.js';
-import { connectHasty } from '../hasty.js';
+import { connectWithTimeout } from '../short-timeout.js';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -135,7 +135,7 @@ describeEngines('resilience', (engine) => {
   it('after a restart the store answers again; until then every answer is store_unavailable', async () => {
     const store = await open(engine.url);
     await store.register(['g'], 'pool:gold');
-    const calls = new CallStore(await connectHasty(engine.url, 400), testTimes);
+    const calls = new CallStore(await connectWithTimeout(engine.url, 400), testTimes);
     const seen: string[] = [];
     const restarted = engine.restart().then(() => 'restarted');
     let state = 'down';
@@ -153,7 +153,7 @@ describeEngines('resilience', (engine) => {
   it('a paused store is an error within the command timeout, and takes no pod when it resumes', async () => {
     const store = await open(engine.url);
     await store.register(['g'], 'pool:gold');
-    const calls = new CallStore(await connectHasty(engine.url, 1500), testTimes);
+    const calls = new CallStore(await connectWithTimeout(engine.url, 1500), testTimes);
     await until(() => calls.snapshot(), 'the time of the store is known');
     await engine.pause();
     // Far below the timeout, until which the store stays paused: the estimate of the store's clock can be off by a round trip.
@@ -190,7 +190,7 @@ describeEngines('resilience', (engine) => {
   );
 
   it('a closed connection is an error in time', async () => {
-    const calls = new CallStore(await connectHasty(engine.url, 400), testTimes);
+    const calls = new CallStore(await connectWithTimeout(engine.url, 400), testTimes);
     calls.connection.close();
     await expect(calls.snapshot()).rejects.toMatchObject({ code: 'store_unavailable' });
   });
@@ -231,7 +231,7 @@ describe('resilience of native servers', () => {
     await store.register(['g'], 'pool:gold');
     await store.allocate('1', ['pool:gold']);
     await store.connection.command('save', (client) => client.call('SAVE'));
-    const calls = new CallStore(await connectHasty(engine.url, 400), testTimes);
+    const calls = new CallStore(await connectWithTimeout(engine.url, 400), testTimes);
     const seen = new Set<string>();
     let restarting = true;
     const restarted = engine.restart().then(() => {

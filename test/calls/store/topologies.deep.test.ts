@@ -158,10 +158,10 @@ describe('topologies', () => {
     expect(await wait('w2')).toMatchObject({ waiting: { position: 2 } });
     const replicated = await store.connection.command('wait', (client) => client.call('WAIT', '1', '5000'));
     expect(replicated).toBe(1);
-    const told = new Redis(group.sentinel.port, '127.0.0.1');
-    cleanups.push(() => told.disconnect());
-    await told.subscribe('+switch-master');
-    const switched = new Promise<void>((resolve) => told.once('message', () => resolve()));
+    const sentinel = new Redis(group.sentinel.port, '127.0.0.1');
+    cleanups.push(() => sentinel.disconnect());
+    await sentinel.subscribe('+switch-master');
+    const switched = new Promise<void>((resolve) => sentinel.once('message', () => resolve()));
     await group.master.stop();
     const codes = new Set<string>();
     const again = () =>
@@ -176,9 +176,9 @@ describe('topologies', () => {
         wasExisting: true,
       });
     await isKept();
-    // Connected to the new master before the Sentinel announces it, the client connects again when it does.
+    // A client that found the new master early connects again when the Sentinel announces it.
     await switched;
-    await told.ping();
+    await sentinel.ping();
     await isKept();
     expect([...codes].filter((code) => code !== 'store_unavailable')).toEqual([]);
     const after = await store.allocate('2', ['pool:gold']);

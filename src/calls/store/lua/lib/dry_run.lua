@@ -25,7 +25,7 @@ local reads = {
       if before and tonumber(before) < tonumber(score) then rank = rank - 1 end
       if value and tonumber(value) < tonumber(score) then rank = rank + 1 end
     end
-    return rank
+    return rank + place_of(copy, key, member, score)
   end,
 }
 

@@ -90,3 +90,10 @@ local function entries(copy, key, min, max, count, is_last, has_scores)
   end
   return result
 end
+
+-- The place of a member among those with its score, from 0: as in the store, they are ordered by their names.
+local function place_of(copy, key, member, score)
+  for place, found in ipairs(entries(copy, key, score, score, size(copy, key))) do
+    if found == member then return place - 1 end
+  end
+end
